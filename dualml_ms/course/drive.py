@@ -53,20 +53,47 @@ MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's optimizer; ``3/w`` of the result is parameter w after update 3."""
+    """Run a student's optimizer; ``3/w`` of the result is parameter w after update 3. With the
+    option ``optimizers`` there are several, each for its parameters and updates; with ``unchanged``
+    the result has what the optimizer was given: gradients, list of parameters, learning rate."""
     ms.set_context(mode=MODES[options.get("mode", "pynative")])
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
-    hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    rate = hyper.pop("lr")
-    if "rates" in options:
-        rate = [float(lr) for lr in options["rates"]]
-    opt = getattr(module, target)(list(own.values()), rate, **hyper)
-    out = {}
+    params = list(own.values())
+    make = getattr(module, target)
+    alone = {"hyper": options["hyper"], "first": 1, "last": options["steps"]}
+    plans = options.get("optimizers", [alone])
+    opts: dict[int, Any] = {}
+    out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        opt(tuple(ms.Tensor(arrays[f"g/{step}/{n}"]) for n in names))
-        out |= {f"{step}/{n}": p.asnumpy().astype(np.float32).copy() for n, p in own.items()}
+        for i, plan in enumerate(plans):
+            if plan["first"] == step:
+                hyper = hyperparameters(plan["hyper"])
+                rate = hyper.pop("lr")
+                if "rates" in options:
+                    rate = [float(lr) for lr in options["rates"]]
+                given = [own[n] for n in plan["names"]] if "names" in plan else params
+                opts[i] = make(given, rate, **hyper)
+        for i, opt in opts.items():
+            if not plans[i]["first"] <= step <= plans[i]["last"]:
+                continue
+            mine = {n: own[n] for n in plans[i].get("names", names)}
+            gradients = tuple(ms.Tensor(arrays[f"g/{step}/{n}"]) for n in mine)
+            opt(gradients)
+            out |= {f"{step}/{n}": to_array(p).astype(np.float32) for n, p in mine.items()}
+            if options.get("unchanged"):
+                left = zip(mine, gradients, strict=True)
+                out |= {f"{step}/{n}.grad": to_array(g) for n, g in left}
+    if options.get("unchanged"):
+        place = {id(p): i for i, p in enumerate(own.values())}
+        out["parameters"] = np.array([place.get(id(p), -1) for p in params], np.float32)
+        out["lr"] = np.array(options["hyper"]["lr"], np.float32)  # a constant of the optimizer
     return out
+
+
+def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters read from JSON, with lists (betas) as tuples."""
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
@@ -74,7 +101,7 @@ def training(module: Any, target: str, options: Mapping[str, Any], arrays: Array
     time on all samples if ``whole``; ``losses`` are the losses before each update."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     weight, bias = (ms.Parameter(ms.Tensor(arrays[n]), name=n) for n in ("weight", "bias"))
-    hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
+    hyper = hyperparameters(options["hyper"])
     opt = getattr(module, target)([weight, bias], hyper.pop("lr"), **hyper)
 
     def loss_of(x, y):

@@ -33,34 +33,68 @@ Arrays = Mapping[str, Any]
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
     """Run a student's optimizer on drawn gradients; ``3/w`` of the result is parameter w, float32,
-    after update 3. Without an array ``g/3/w`` it has no gradient in that update."""
+    after update 3. Without an array ``g/3/w`` it has no gradient in that update. With the option
+    ``optimizers`` there are several, each for its parameters and updates; with ``unchanged`` the
+    result has what the optimizer was given: gradients, list of parameters, learning rate."""
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"p/{n}"].copy())) for n in names}
     groups = options.get("groups", {})
     params: list[Any] = list(own.values())
     if groups:
         rest = [own[n] for n in names if n not in groups]
-        params = [{"params": rest}, *({"params": [own[n]], **groups[n]} for n in groups)]
-    opt = getattr(module, target)(params, **hyperparameters(options["hyper"]))
+        params = [
+            {"params": rest},
+            *({"params": [own[n]], **hyperparameters(groups[n])} for n in groups),
+        ]
+    make = getattr(module, target)
+    alone = {"hyper": options["hyper"], "first": 1, "last": options["steps"]}
+    plans = options.get("optimizers", [alone])
+    opts: dict[int, Any] = {}
     kept: dict[str, torch.Tensor] = {}
-    out = {}
+    out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        if "rates" in options:
-            for group in opt.param_groups:
-                group["lr"] = options["rates"][step - 1]
-        for name, p in own.items():
-            g = arrays.get(f"g/{step}/{name}")
-            if g is None:
-                p.grad = None
-            elif options.get("rewritten"):  # as zero_grad(set_to_none=False) and backward do
-                p.grad = kept.setdefault(name, torch.zeros_like(p))
-                p.grad.copy_(torch.from_numpy(g.copy()))
-            else:
-                p.grad = torch.from_numpy(g.copy())
-        opt.step()
-        # A class may have replaced the parameters by other tensors.
-        out |= {f"{step}/{n}": p.detach().to(torch.float32).numpy().copy() for n, p in own.items()}
+        for i, plan in enumerate(plans):
+            if plan["first"] == step:
+                # An iterator, as model.parameters() is one, where there are several.
+                given = iter([own[n] for n in plan["names"]]) if "names" in plan else params
+                opts[i] = make(given, **hyperparameters(plan["hyper"]))
+        for i, opt in opts.items():
+            if not plans[i]["first"] <= step <= plans[i]["last"]:
+                continue
+            change_settings(opt, options, step)
+            mine = {n: own[n] for n in plans[i].get("names", names)}
+            for name, p in mine.items():
+                g = arrays.get(f"g/{step}/{name}")
+                if g is None:
+                    p.grad = None
+                elif options.get("rewritten"):  # as zero_grad(set_to_none=False) and backward do
+                    p.grad = kept.setdefault(name, torch.zeros_like(p))
+                    p.grad.copy_(torch.from_numpy(g.copy()))
+                else:
+                    p.grad = torch.from_numpy(g.copy())
+            opt.step()
+            # A class may have replaced the parameters by other tensors.
+            out |= {f"{step}/{n}": to_array(p.to(torch.float32)) for n, p in mine.items()}
+            if options.get("unchanged"):
+                left = {n: p.grad for n, p in mine.items() if p.grad is not None}
+                out |= {f"{step}/{n}.grad": to_array(g) for n, g in left.items()}
+    if options.get("unchanged"):
+        place = {id(p): i for i, p in enumerate(own.values())}
+        out["parameters"] = np.array([place.get(id(p), -1) for p in params], np.float32)
+        out["lr"] = np.array(float(opts[0].param_groups[0]["lr"]), np.float32)
     return out
+
+
+def change_settings(opt: Any, options: Mapping[str, Any], step: int) -> None:
+    """Write the settings of an update, the learning rate or all, into the groups of an
+    optimizer."""
+    new = {}
+    if "rates" in options:
+        new["lr"] = options["rates"][step - 1]
+    if "settings" in options:
+        new |= hyperparameters(options["settings"][step - 1])
+    for group in opt.param_groups if new else ():
+        group.update(new)
 
 
 def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,16 +14,20 @@ import pytest
 from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import Plant, load_plants
-from dualml.course.exercise import Answer, ExerciseCall
-from dualml.course.judge import WIDER, agrees
-from dualml.course.lab1.requirements import (
-    OptimizerRequirement,
+from dualml.course.differences import distances
+from dualml.course.exercise import Answer, ExerciseCall, Trouble
+from dualml.course.judge import WIDER, judge
+from dualml.course.lab1.hyperparameters import (
     draw_gd,
+    draw_others,
     make_adam_draw,
     make_sgd_draw,
-    optimizer_requirements,
+    settings_of,
 )
-from dualml.course.lab1.rules import trajectory
+from dualml.course.lab1.requirements import optimizer_requirements
+from dualml.course.lab1.trajectory import trajectory
+from dualml.course.lab1.unchanged import UnchangedRequirement
+from dualml.course.lab1.updates import OptimizerRequirement
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.paper import split_report
 from dualml.course.skeletons import STUDENT_MARKERS, make_skeleton
@@ -56,7 +60,7 @@ TOGETHER = [
         "adamw groups",
         "Adam",
         make_adam_draw(decay=True, decoupled=True, corrected=False),
-        groups=True,
+        groups=draw_others,
     ),
 ]
 SHOWN = [(name, flag) for name, r in ALL.items() for flag in r.flags]
@@ -70,6 +74,8 @@ UNSEEN = {
     ("sgd.all", "lr_in_buffer"),
     ("sgd.decay", "decay_decoupled"),
 }
+#: Requirements on numbers that follow from the updates.
+UPDATED = [r for r in ALL.values() if not isinstance(r, UnchangedRequirement)]
 SEEDS, LEAST = range(10), 9
 DEPTHS = ("symptom", "place", "principle", "cause")
 MISTAKES = {plant.name for plant in load_plants("lab1") if not plant.right}
@@ -82,23 +88,24 @@ def drawn(name: str) -> list[ExerciseCall]:
 
 
 @cache
-def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
-    """Return the results of a rule with these mistakes for each call, and the tolerance of an
-    answer."""
+def numbers(name: str, *flags: str) -> tuple[Any, Any]:
+    """Return the results of a rule with these mistakes, shape (calls, numbers), and the tolerances
+    of an answer, of the same shape."""
     requirement = ALL[name]
-    out = []
+    values, wider = [], []
     for call in drawn(name):
-        most = requirement.tolerance(call, frozenset(flags))
-        wider = [{key: WIDER * a for key, a in own.items()} for own in most]
-        out.append((requirement.expected(call, frozenset(flags)), wider))
-    return out
+        (made,) = requirement.expected(call, frozenset(flags))
+        (most,) = requirement.tolerance(call, frozenset(flags))
+        values.append(np.concatenate([a.reshape(-1) for a in made.values()]))
+        wider.append(np.concatenate([np.full(a.size, WIDER * most[k]) for k, a in made.items()]))
+    return np.array(values), np.array(wider)
 
 
 def count_distinguished(name: str, flag: str, *other: str) -> int:
     """Return the number of calls in which a mistake is distinguished from another one, or from a
     right answer."""
-    pairs = zip(numbers(name, flag), numbers(name, *other), strict=True)
-    return sum(not agrees(seen, expected, most) for (seen, _), (expected, most) in pairs)
+    (seen, _), (expected, most) = numbers(name, flag), numbers(name, *other)
+    return int((distances(seen, expected) > most).any(axis=1).sum())
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -121,23 +128,23 @@ def by_our_rule(call: ExerciseCall) -> dict[str, Any]:
     arrays, options = call.arrays[0], call.options
     out = {}
     for name in (key[2:] for key in arrays if key.startswith("p/")):
-        rule = our_rule(
-            call.target, {**options["hyper"], **options.get("groups", {}).get(name, {})}
-        )
         now = {name: arrays[f"p/{name}"].astype(np.float64)}
-        state, updates = rule.init(now), 0
-        for step in range(1, options["steps"] + 1):
-            g = arrays.get(f"g/{step}/{name}")
-            if g is not None:
-                updates += 1
-                lr = options["rates"][step - 1] if "rates" in options else None
-                gradient = {name: g.astype(np.float64)}
-                now, state = rule.update(now, gradient, state, updates, lr)
-            out[f"{step}/{name}"] = now[name]
+        plans = [p for p in options.get("optimizers", ()) if name in p["names"]]
+        for plan in plans or [{"first": 1, "last": options["steps"]}]:
+            rule = our_rule(call.target, settings_of(options, plan["first"], name))
+            state, updates = rule.init(now), 0
+            for step in range(plan["first"], plan["last"] + 1):
+                rule = our_rule(call.target, settings_of(options, step, name))
+                g = arrays.get(f"g/{step}/{name}")
+                if g is not None:
+                    updates += 1
+                    gradient = {name: g.astype(np.float64)}
+                    now, state = rule.update(now, gradient, state, updates, None)
+                out[f"{step}/{name}"] = now[name]
     return out
 
 
-@pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
+@pytest.mark.parametrize("requirement", [*UPDATED, *TOGETHER], ids=lambda r: r.name)
 def test_the_rules_without_mistakes_are_our_own(requirement: OptimizerRequirement) -> None:
     for seed in SEEDS:
         for call in requirement.calls(np.random.default_rng(seed)):
@@ -159,6 +166,7 @@ def test_every_mistake_shows_somewhere() -> None:
     flags = {flag for _, flag in SHOWN}
     ended = {mistake for r in ALL.values() for _, mistake in r.errors}
     ended |= {r.otherwise for r in ALL.values() if r.otherwise}
+    ended |= {name for r in ALL.values() for name in getattr(r, "revealed", ())}
     assert {flag for _, flag in set(SHOWN) - UNSEEN} == flags
     assert {flag.partition("#")[0] for flag in flags} | ended == MISTAKES
 
@@ -170,7 +178,7 @@ def test_no_two_mistakes_look_alike(name: str) -> None:
         assert count_distinguished(name, other, one) >= LEAST, (other, one)
 
 
-@pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
+@pytest.mark.parametrize("requirement", [*UPDATED, *TOGETHER], ids=lambda r: r.name)
 def test_the_cheap_look_rules_out_no_mistake_that_explains(
     requirement: OptimizerRequirement,
 ) -> None:
@@ -182,6 +190,90 @@ def test_the_cheap_look_rules_out_no_mistake_that_explains(
     right = Answer(requirement.expected(call))
     if "sign" in requirement.flags:
         assert requirement.rules_out(call, right, frozenset({"sign"}))
+
+
+#: Mistakes that act at one place, and where a requirement looks for it.
+AT_ONE_PLACE = (
+    ("sgd.decay", "decay_ignored", "dimension=1"),
+    ("sgd.momentum", "dampened", "step=!0"),
+    ("sgd.all", "nesterov_ignored", "tensor=-1"),
+    ("adam.update", "first_uncorrected", "step=0"),
+    ("adam.update", "sign", "row=0"),
+    ("adam.decay", "decay_sign", "tensor=0"),
+    ("adam.groups", "betas_swapped", "group=!0"),
+    ("sgd.groups", "decay_ignored", "group=-1"),
+)
+
+
+@pytest.mark.parametrize(("name", "flag", "place"), AT_ONE_PLACE)
+def test_a_mistake_at_one_place_is_named_with_it(name: str, flag: str, place: str) -> None:
+    requirement = ALL[name]
+    assert place in requirement.places
+    calls = requirement.calls(np.random.default_rng(3))
+    flags = frozenset({f"{flag}@{place}"})
+    answers = [Answer(requirement.compute(call, flags, np.float32)) for call in calls]
+    found = judge(requirement, calls, answers)
+    assert found.mistakes == (flag,)
+    assert found.places == {flag: place}
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("sgd.all", ("nesterov_ignored", "decay_sign")),
+        ("sgd.momentum", ("dampened", "no_lr")),
+        ("adam.update", ("step_late", "eps_inside")),
+        ("adam.biased", ("sign", "betas_swapped")),
+        ("adam.decoupled", ("decoupled_no_lr", "decoupled_twice")),
+    ],
+)
+def test_two_mistakes_at_once_are_named(name: str, flags: tuple[str, ...]) -> None:
+    requirement = ALL[name]
+    calls = requirement.calls(np.random.default_rng(3))
+    answers = [Answer(requirement.compute(call, frozenset(flags), np.float32)) for call in calls]
+    assert set(judge(requirement, calls, answers).mistakes) == set(flags)
+
+
+@pytest.mark.parametrize(
+    ("changed", "mistake"),
+    [
+        (lambda key, a: a * 1.5 if key == "2/twin.grad" else a, "gradient_changed"),
+        (lambda key, a: a * 0 if key == "1/beta.grad" else a, "gradient_cleared"),
+        (lambda key, a: None if key.endswith(".grad") else a, "gradient_cleared"),
+        (lambda key, a: a[::-1] if key == "parameters" else a, "parameters_changed"),
+        (lambda key, a: a[:2] if key == "parameters" else a, "parameters_changed"),
+        (lambda key, a: a / 2 if key == "lr" else a, "settings_changed"),
+        (lambda key, a: a, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["gd.unchanged", "sgd.unchanged", "adam.unchanged"])
+def test_what_is_changed_of_what_was_given_is_named(name: str, changed: Any, mistake: str) -> None:
+    requirement = ALL[name]
+    calls = requirement.calls(np.random.default_rng(3))
+    (given,) = requirement.compute(calls[0], frozenset(), np.float32)
+    left = {key: changed(key, a) for key, a in given.items()}
+    answer = Answer([{key: a for key, a in left.items() if a is not None}])
+    assert judge(requirement, calls, [answer]).mistakes == tuple(filter(None, [mistake]))
+
+
+@pytest.mark.parametrize(
+    ("said", "mistake"),
+    [
+        (
+            "TypeError: Failed calling Mul with \"Mul()(input=Tensor, other=<class 'mindspore."
+            "nn.optim.optimizer._IteratorLearningRate'>)\".",
+            "rate_not_looked_up",
+        ),
+        (
+            "RuntimeError: output with shape [3] doesn't match the broadcast shape [2, 3]",
+            "other_parameter",
+        ),
+    ],
+)
+def test_an_error_with_a_rate_or_another_parameter_is_named(said: str, mistake: str) -> None:
+    (rates,) = (r for r in optimizer_requirements("mindspore") if r.name == "gd.rates")
+    kind, _, message = said.partition(": ")
+    assert rates.mistakes_of(Trouble(kind, message)) == (mistake,)
 
 
 # --- catalogue, words, pages ----------------------------------------------------------------------
@@ -196,6 +288,7 @@ def test_a_plant_applies_and_can_be_named(plant: Plant) -> None:
     about = [r for r in exercise.requirements if r.target == plant.target]
     assert about
     known = {m for r in about for m in (*r.flags, r.otherwise, *(e for _, e in r.errors))}
+    known |= {m for r in about for m in getattr(r, "revealed", ())}
     assert plant.right or plant.name in known
 
 

@@ -21,6 +21,8 @@ MISTAKES = (
     ("Adam", "second_uncorrected"),
     ("Adam", "compiled_constant"),
     ("Adam", "compiled_apart"),
+    ("GD", "gradient_changed"),
+    ("SGD", "state_of_class"),
 )
 PLANTED = [plant for plant in OURS if (plant.target, plant.name) in MISTAKES]
 VARIANTS = ("assign", "buffer assigned last", "one root")
@@ -54,9 +56,12 @@ def test_a_count_of_parameters_is_named_until_it_runs_out_of_rates(tmp_path: Pat
     failed = {
         j.requirement.name: j for j in judged(plant, 5, tmp_path).judgements if j.status != "met"
     }
-    assert {name for name, j in failed.items() if j.trouble is not None} <= {"adam.rates"}
-    for name in ("adam.update", "adam.decay", "adam.decoupled", "adam.graph"):
+    with_rates = {"adam.rates", "adam.decoupled_rates", "adam.graph"}
+    assert {name for name, j in failed.items() if j.trouble is not None} <= with_rates
+    for name in ("adam.update", "adam.decay", "adam.decoupled", "adam.several"):
         assert failed[name].mistakes == (plant.name,)
+    for name in with_rates:
+        assert failed[name].mistakes == ("counter_ahead",)
 
 
 def test_an_error_in_a_compiled_construct_has_its_line_and_no_log(tmp_path: Path) -> None:

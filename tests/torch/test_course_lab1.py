@@ -19,11 +19,17 @@ MISTAKES = (
     "SGD shared_state",
     "Adam eps_before_correction",
     "Adam corrected_kept",
+    "GD gradient_cleared",
 )
 #: Mistakes that have further effects in other exercises.
-SOMEWHERE = (("SGD aliased", "sgd.momentum"), ("Adam step_global", "adam.missing"))
+SOMEWHERE = (
+    ("SGD aliased", "sgd.momentum"),
+    ("Adam step_global", "adam.missing"),
+    ("SGD state_of_class", "sgd.several"),
+    ("SGD gradient_changed", "sgd.unchanged"),
+)
 ENDED = ("GD missing_as_error",)
-VARIANTS = ("GD foreach", "SGD gradient changed in place", "Adam powers kept in the state")
+VARIANTS = ("GD foreach", "SGD buffer is the first gradient", "Adam powers kept in the state")
 PLANTS = {f"{p.target} {p.name}": p for p in load_plants("lab1") if p.file == EXERCISE.name}
 
 

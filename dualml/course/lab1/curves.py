@@ -13,7 +13,9 @@ import numpy as np
 
 from dualml.common.seeds import make_generator
 from dualml.course.exercise import Array, Arrays, ExerciseCall
-from dualml.course.lab1.rules import RULES, State, cast_hyperparameters
+from dualml.course.lab1.hyperparameters import cast_hyperparameters
+from dualml.course.lab1.rules import State
+from dualml.course.lab1.trajectory import RULES
 from dualml.experiment.data.dataset import normalised
 from dualml.experiment.data.sources import load
 
