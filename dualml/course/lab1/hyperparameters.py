@@ -81,10 +81,12 @@ def draw_others(draw: Draw, hyper: Mapping[str, Any]) -> Hyper:
     return {name: drawn[name]() if name in drawn else other[name] for name in hyper}
 
 
-def draw_others_uncorrected(draw: Draw, hyper: Mapping[str, Any]) -> Hyper:
-    """Draw other hyperparameters of Adam, without bias correction: under changing betas, the
-    product of all of them so far and βᵗ would both be right."""
-    return {**draw_others(draw, hyper), "bias_correction": False}
+def draw_changed(draw: Draw, hyper: Mapping[str, Any]) -> Hyper:
+    """Draw other hyperparameters for the next update; momentum, betas and bias correction stay, for
+    with others a recurrence and a sum over all gradients so far, or βᵗ and a product of all βs,
+    would differ, and both be right."""
+    kept = {n: hyper[n] for n in ("momentum", "betas", "bias_correction") if n in hyper}
+    return {**draw_others(draw, hyper), **kept}
 
 
 def cast_hyperparameters(h: Mapping[str, Any], number: Number) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from dualml.course.exercise import Requirement
 from dualml.course.lab1.hyperparameters import (
+    draw_changed,
     draw_gd,
     draw_others,
-    draw_others_uncorrected,
     make_adam_draw,
     make_sgd_draw,
 )
@@ -104,58 +104,51 @@ def adam_requirements(rates: Sequence[tuple[str, str]]) -> list[Requirement]:
 def group_requirements() -> list[Requirement]:
     """Return the requirements on parameter groups and missing gradients, which PyTorch has."""
     found: list[Requirement] = []
-    md, uncorrected = make_sgd_draw(momentum=True, decay=True), draw_others_uncorrected
-    adam = make_adam_draw(decay=True)
-    biased = make_adam_draw(decay=True, corrected=False)
-    sgd_settings = ("lr", "momentum", "weight_decay", "nesterov")
-    adam_settings = ("lr", "betas", "eps", "weight_decay", "decoupled")
+    md, adam = make_sgd_draw(momentum=True, decay=True), make_adam_draw(decay=True)
     anywhere = {
         "GD": (*COMMON, *GRADIENT),
         "SGD": (*COMMON, *GRADIENT, *MOMENTUM, *PLAIN, *NESTEROV, *SGD_DECAY),
         "Adam": (*COMMON, *ADAM_GRADIENT, *MOMENTS, *CORRECTION, *ADAM_DECAY, *DECOUPLED),
     }
-    grouped: Sequence[tuple[str, Any, Any, Any, Sequence[str], Sequence[str]]] = (
-        ("GD", draw_gd, draw_gd, draw_others, (), ("lr",)),
-        ("SGD", md, md, draw_others, (), sgd_settings),
-        (
-            "Adam",
-            adam,
-            biased,
-            uncorrected,
-            ("step_per_group",),
-            (*adam_settings, "bias_correction"),
+    # Settings that a group has for itself, and those of them that change between updates.
+    own: dict[str, Sequence[str]] = {
+        "GD": (),
+        "SGD": ("lr", "momentum", "weight_decay", "nesterov"),
+        "Adam": (
+            *("lr", "betas", "beta1", "beta2", "eps", "weight_decay", "decoupled"),
+            "bias_correction",
         ),
-    )
-    for target, hyper, changing, others, more, names in grouped:
-        low = target.lower()
-        parts = ("beta1", "beta2", "decay_ignored#3") if target == "Adam" else ()
-        own = tuple(f"first_group#{name}" for name in (*names, *parts[:2]) if target != "GD")
-        kept = tuple(f"settings_of_start#{n}" for n in names if n not in ("lr", "bias_correction"))
-        counts = ("step_global", "step_per_parameter") if target == "Adam" else ()
+    }
+    changing = ("weight_decay", "nesterov", "eps", "decoupled")
+    only_adam = ("step_per_group", "decay_ignored#3", "step_global", "step_per_parameter")
+    for target, hyper in (("GD", draw_gd), ("SGD", md), ("Adam", adam)):
+        low, more = target.lower(), only_adam if target == "Adam" else ()
+        of_group = (*GROUPS, *(f"first_group#{name}" for name in own[target]), *more[:2])
+        kept = (f"settings_of_start#{name}" for name in own[target] if name in changing)
         found += [
             OptimizerRequirement(
                 f"{low}.groups",
                 target,
                 hyper,
-                (*GROUPS, *own, *more, *parts[2:]),
+                of_group,
                 groups=draw_others,
                 errors=(("shape|size of tensor", "shared_state"),),
                 places=(*GROUP_PLACES, *PLACES),
-                placed=(*GROUPS, *own, *more, *anywhere[target]),
+                placed=(*of_group, *anywhere[target]),
             ),
             OptimizerRequirement(
                 f"{low}.settings",
                 target,
-                changing,
-                ("initial_lr", *(("settings_of_start", *kept) if kept else ()), *parts[2:]),
-                settings=others,
+                hyper,
+                ("initial_lr", "settings_of_start", *kept, *more[1:2]),
+                settings=draw_changed,
                 errors=SHAPES_DIFFER,
             ),
             OptimizerRequirement(
                 f"{low}.missing",
                 target,
                 hyper,
-                ("missing_as_zero", "missing_ends", *counts),
+                ("missing_as_zero", "missing_ends", *more[2:]),
                 missing=True,
                 errors=((r"Error: .*None", "missing_as_error"), *SHAPES_DIFFER),
             ),
