@@ -21,7 +21,8 @@ MISTAKES = (
     ("Adam", "second_uncorrected"),
     ("Adam", "compiled_constant"),
     ("Adam", "compiled_apart"),
-    ("GD", "gradient_changed"),
+    ("GD", "other_parameter"),
+    ("SGD", "gradient_changed"),
     ("SGD", "state_of_class"),
 )
 PLANTED = [plant for plant in OURS if (plant.target, plant.name) in MISTAKES]

@@ -19,7 +19,7 @@ from dualml.course.lab1.trajectory import iterate_updates, trajectory
 SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": (1,)}
 #: Shapes of the parameters of two optimizers, and number of updates of a third one, which takes
 #: over the first one's parameters.
-SEVERAL: dict[str, dict[str, tuple[int, ...]]] = {
+OPTIMIZER_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "first": {"weight": (2, 3), "beta": (3,)},
     "second": {"weight_2": (2, 3), "beta_2": (3,)},
 }
@@ -104,7 +104,7 @@ class OptimizerRequirement(ComputedRequirement):
         self.draw_settings(draw, options)
         shapes = SHAPES
         if self.several:
-            shapes = {**SEVERAL["first"], **SEVERAL["second"]}
+            shapes = {**OPTIMIZER_SHAPES["first"], **OPTIMIZER_SHAPES["second"]}
             self.add_optimizers(draw, options)
         arrays: dict[str, Any] = {f"p/{n}": draw.normal(size=s) for n, s in shapes.items()}
         for step in range(1, options["steps"] + 1):
@@ -139,7 +139,7 @@ class OptimizerRequirement(ComputedRequirement):
     def add_optimizers(self, draw: Draw, options: dict[str, Any]) -> None:
         """Add ``optimizers`` to the options of a call: two side by side, and one that takes over
         the first one's parameters."""
-        names = {which: list(shapes) for which, shapes in SEVERAL.items()}
+        names = {which: list(shapes) for which, shapes in OPTIMIZER_SHAPES.items()}
         steps = STEPS + THIRD_STEPS
         options["steps"] = steps
         options["optimizers"] = [
