@@ -22,6 +22,7 @@ from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.search_work import SearchWork
 from dualml.course.source import Problem, examine
+from dualml.course.unifying import unify_mistakes
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,8 @@ def check(
     around = isolation or find_isolation(file.backend)
     sandbox = Sandbox(file, path, seconds, watcher.is_cancelled, around)
     answers = sandbox.answers([call for _, call in asked], report_progress)
-    judgements = list(
-        judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent)
-    )
+    answered = list(zip(asked, answers, strict=True))
+    judgements = unify_mistakes(list(judge_requirements(file, wanted, answered, absent)), answered)
     retry_disturbed(judgements, asked, sandbox)
     return CheckResult(file, path, problems, judgements, seed, sandbox.printed)
 

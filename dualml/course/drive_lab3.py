@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,66 +37,120 @@ def sample_lists(
     """Call a function of (n, ranks, rank, seed, epoch) for each of ``asks`` and pack its results;
     with ``again``, call it a second time, last one first.
 
-    ``touched`` in the result says whether NumPy's global generator was changed.
+    ``touched`` in the result says whether NumPy's or Python's global generator was changed.
     """
     hyper, asks = options["hyper"], [tuple(ask) for ask in options["asks"]]
     if options["again"]:
         asks += asks[::-1]
     function = getattr(module, target)
-    before = advance_global_rng()
+    before = advance_global_rng(), global_python_state()
     results = [function(hyper["n"], hyper["ranks"], *ask) for ask in asks]
-    return {**pack_lists(results, target), "touched": np.array(global_rng_state() != before)}
+    touched = (global_rng_state(), global_python_state()) != before
+    return {**pack_lists(results, target), "touched": np.array(touched)}
 
 
 def label_parts(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Call a function of (labels, ranks, alpha, seed) for each of ``asks``, then once more for
-    each, and pack its results; ``counts`` is the number of parts of each call."""
+    each, and pack its results; ``counts`` is the number of parts of each call, ``changed`` the
+    number of calls that changed the labels."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
-    before = advance_global_rng()
+    before = advance_global_rng(), global_python_state()
+    changed = 0
     results: list[Any] = []
     counts = []
     for alpha, seed in [*options["asks"], *options["asks"]]:
-        returned = function(arrays["labels"].copy(), ranks, alpha, seed)
-        made = read_items(returned, "list of arrays", target)
+        labels = arrays["labels"].copy()
+        made = read_items(function(labels, ranks, alpha, seed), "list of arrays", target)
+        changed += not np.array_equal(labels, arrays["labels"])
         results += made
         counts.append(len(made))
-    more = {"touched": np.array(global_rng_state() != before), "counts": np.array(counts, np.int64)}
+    more = {
+        "touched": np.array((global_rng_state(), global_python_state()) != before),
+        "counts": np.array(counts, np.int64),
+        "changed": np.array(changed),
+    }
     return {**pack_lists(results, target), **more}
 
 
-def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:
-    """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
-    ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if the option
-    ``load`` is set, else empty lists; each with the keys of `pack_lists`, as ``first/values``.
-    ``lengths`` are the values of ``len``; ``touched`` says whether NumPy's global generator was
-    changed.
+def read_loss(loss: Any) -> Any:
+    """Return the loss that a student's update returned, as an array of one number, shape (). Raise
+    `TypeError` for what is no number."""
+    try:
+        return np.asarray(float(loss))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"train_step returned {type(loss).__name__}; expected the loss as a float"
+        ) from error
+
+
+#: Loops over samplers: ``first``; ``again`` over the same one, after one that was left early;
+#: ``fresh`` over one made for the epoch; ``apart`` over one on which another epoch was set; and
+#: ``loaded`` by the framework's loader.
+LOOPS = ("first", "again", "fresh", "apart", "loaded")
+#: How far the epoch of the loop ``apart`` is from the others'.
+EPOCHS_APART = 100
+
+
+def run_samplers(
+    make: Any, load: Any, options: JsonMapping, random_state: Callable[[], bytes] = bytes
+) -> JsonObject:
+    """Run samplers and pack the samples of their `LOOPS`, each with the keys of `pack_lists`, as
+    ``first/values``; ``loaded`` has empty lists unless the option ``load`` is set.
+
+    ``lengths`` are the values of ``len``; ``touched`` says whether a global random generator was
+    changed; ``unwritten``, if the option ``lengths`` is set, whether there is no loop yet.
 
     Args:
         make: (rank, seed) → sampler.
         load: sampler → its samples in the order in which the loader returns them.
+        random_state: function that returns the state of the framework's global generator.
     """
-    found: dict[str, list[Any]] = {"first": [], "again": [], "fresh": [], "loaded": []}
+    found: dict[str, list[Any]] = {name: [] for name in LOOPS}
     lengths = []
+    touched = unwritten = False
     before = advance_global_rng()
     for rank, seed in options["asks"]:
         sampler = make(rank, seed)
         for epoch in options["epochs"]:
+            others = global_python_state(), random_state()
             sampler.set_epoch(epoch)
-            other = make(rank, seed)
-            other.set_epoch(epoch)
-            first, again = [int(i) for i in sampler], [int(i) for i in sampler]
             lengths.append(len(sampler))
-            steady = first == again and lengths[-1] == len(first)
-            loaded = read_loader(sampler, load, steady) if options["load"] else []
-            rows = zip(found, (first, again, [int(i) for i in other], loaded), strict=True)
-            for name, row in rows:
-                found[name].append(row)
-    out: dict[str, Any] = {"lengths": np.array(lengths, np.int64)}
+            try:
+                loops = loop_over_samplers(sampler, make, rank, seed, epoch)
+            except NotImplementedError:
+                if not options["lengths"]:
+                    raise
+                loops, unwritten = {}, True
+            touched |= others != (global_python_state(), random_state())
+            if options["load"]:
+                first = loops["first"]
+                steady = first == loops["again"] and lengths[-1] == len(first)
+                loops["loaded"] = read_loader(sampler, load, steady)
+            for name in LOOPS:
+                found[name].append(loops.get(name, []))
+    out: dict[str, Any] = {
+        "lengths": np.array(lengths, np.int64),
+        "unwritten": np.array(unwritten),
+        "touched": np.array(touched or global_rng_state() != before),
+    }
     for name, results in found.items():
         out |= {f"{name}/{key}": a for key, a in pack_lists(results).items()}
-    return {**out, "touched": np.array(global_rng_state() != before)}
+    return out
+
+
+def loop_over_samplers(sampler: Any, make: Any, rank: int, seed: int, epoch: int) -> dict[str, Any]:
+    """Return the samples of all loops but the loader's, by name, as lists of integers."""
+    other = make(rank, seed)
+    other.set_epoch(epoch + EPOCHS_APART)
+    loops = {"first": [int(i) for i in sampler]}
+    next(iter(sampler), None)
+    loops["again"] = [int(i) for i in sampler]
+    loops["apart"] = [int(i) for i in other]
+    fresh = make(rank, seed)
+    fresh.set_epoch(epoch)
+    return {**loops, "fresh": [int(i) for i in fresh]}
 
 
 def read_loader(sampler: Any, load: Any, steady: bool) -> Any:
@@ -114,6 +169,11 @@ def advance_global_rng() -> bytes:
     call does not restore this state."""
     np.random.random()
     return global_rng_state()
+
+
+def global_python_state() -> bytes:
+    """Return the state of Python's global generator as bytes, to be compared."""
+    return repr(random.getstate()).encode()
 
 
 def global_rng_state() -> bytes:

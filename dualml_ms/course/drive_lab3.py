@@ -94,8 +94,13 @@ def same_start(
     """Run a student's ``same_start``; return all parameters after it."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net(arrays)
+    before = list(net.trainable_params())
     getattr(module, target)(comm, net)
-    return net.values()
+    after = list(net.trainable_params())
+    kept = len(before) == len(after) and all(
+        a is b and b.requires_grad for a, b in zip(before, after, strict=True)
+    )
+    return {**net.values(), "kept": np.asarray(float(kept))}
 
 
 def train_steps(
@@ -111,6 +116,7 @@ def train_steps(
     for step in range(1, options["steps"] + 1):
         x, y = ms.Tensor(arrays[f"x/{step}"]), ms.Tensor(arrays[f"y/{step}"])
         loss = getattr(module, target)(comm, net, loss_fn, optimizer, x, y)
+        out |= {f"{step}/x": x.asnumpy().copy(), f"{step}/y": y.asnumpy().copy()}
         if options["loss"]:
             out[f"{step}/loss"] = np.asarray(read_number(loss, target))
         out |= {k: v for k, v in net.values(f"{step}/").items() if not k.endswith("shift")}

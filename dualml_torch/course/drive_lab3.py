@@ -33,7 +33,10 @@ def sampler(
         )
         return np.concatenate([batch.numpy() for batch in loader] or [np.zeros(0, np.int64)])
 
-    return run_samplers(make_sampler, load, options)
+    def random_state() -> bytes:
+        return bytes(torch.get_rng_state().numpy())
+
+    return run_samplers(make_sampler, load, options, random_state)
 
 
 class Net(torch.nn.Module):
@@ -84,8 +87,13 @@ def same_start(
 ) -> Arrays:
     """Run a student's ``same_start``; return parameters and buffers after it."""
     net = Net(arrays)
+    before = list(net.parameters())
     getattr(module, target)(comm, net)
-    return net.values()
+    after = list(net.parameters())
+    kept = len(before) == len(after) and all(
+        a is b and b.requires_grad for a, b in zip(before, after, strict=True)
+    )
+    return {**net.values(), "kept": np.asarray(float(kept))}
 
 
 def train_steps(
@@ -100,6 +108,7 @@ def train_steps(
     for step in range(1, options["steps"] + 1):
         x, y = torch.from_numpy(arrays[f"x/{step}"]), torch.from_numpy(arrays[f"y/{step}"])
         loss = getattr(module, target)(comm, net, loss_fn, optimizer, x, y)
+        out |= {f"{step}/x": x.numpy().copy(), f"{step}/y": y.numpy().copy()}
         if options["loss"]:
             out[f"{step}/loss"] = np.asarray(read_number(loss, target))
         out |= {k: v for k, v in net.values(f"{step}/").items() if not k.endswith("shift")}

@@ -35,6 +35,8 @@ class SampleLists:
         first, again: (rank, seed, epoch) → the list of the first and of the second request.
         loaded, fresh, lengths: for a sampler: the lists through the loader, those of a sampler made
             for the epoch, and the values of ``len``.
+        apart: for a sampler: the lists of one on which another epoch was set after this one's.
+        unwritten: whether a sampler has no loop yet, so that only ``lengths`` are there.
         touched: whether NumPy's global generator was changed.
         title: function that returns the call of a list as text.
     """
@@ -50,6 +52,8 @@ class SampleLists:
     loaded: Mapping[Ask, Array] = field(default_factory=dict)
     fresh: Mapping[Ask, Array] = field(default_factory=dict)
     lengths: Mapping[Ask, int] = field(default_factory=dict)
+    apart: Mapping[Ask, Array] = field(default_factory=dict)
+    unwritten: bool = False
 
     @property
     def seeds(self) -> list[int]:

@@ -21,14 +21,26 @@ from dualml.course.exercise import (
 from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, SampleLists, list_types, unpack_lists
 from dualml.course.lab3.mistakes import find_mistake
+from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_orders_follow_seed
 
 #: Number of epochs or seeds that are drawn to test statistical properties.
 STATISTICS_DRAWS = 300
 #: Mistakes that make all other tests impossible.
 UNUSABLE = ("draw_no_integers", "draw_from_one")
-SIZES = ("deal_whole", "deal_dropped", "deal_padded", "deal_uneven")
+SIZES = (
+    *("deal_whole", "deal_dropped", "deal_padded", "deal_ceiling", "deal_uneven"),
+    "deal_borders",
+)
 #: Mistakes in a partition. If all ranks have one rank's part, their sizes are that part's, too.
-PARTS = ("deal_whole", "draw_rank_ignored", *SIZES[1:], "deal_replaced", "deal_overlap")
+PARTS = (
+    *("deal_whole", "draw_rank_ignored", *SIZES[1:-1], "deal_replaced", "deal_overlap"),
+    "deal_borders",
+)
+#: Mistakes in the order in which a rank goes through its part.
+ORDERS = (
+    *("deal_sorted", "deal_order_fixed", "deal_order_repeated", "deal_order_seedless"),
+    *("draw_seeds_added", "draw_epochs_shifted"),
+)
 Draw = np.random.Generator
 
 
@@ -70,20 +82,26 @@ class PropertyRequirement(Requirement):
         return None
 
 
-def draw_cases(draw: Draw) -> list[dict[str, Any]]:
+#: Sizes of parts, at least and below: of large ones two random orders, or two random parts, are
+#: never the same by chance; of small ones a sample is drawn often enough to count how often.
+LARGE, SMALL = (20, 28), (7, 12)
+
+
+def draw_cases(draw: Draw, sizes: tuple[int, int] = LARGE) -> list[dict[str, Any]]:
     """Draw a case for 3 ranks and one for 4: numbers of samples ``n`` that the ``ranks`` cannot
-    share evenly, with two or more left over."""
-    size = [int(k) for k in draw.integers(7, 12, size=2)]
+    share evenly, with two left over, and parts of these ``sizes``."""
+    size = [int(k) for k in draw.integers(*sizes, size=2)]
     return [
         {"n": 3 * size[0] + 2, "ranks": 3},
-        {"n": 4 * size[1] + int(draw.integers(2, 4)), "ranks": 4},
+        {"n": 4 * size[1] + 2, "ranks": 4},
     ]
 
 
 def draw_two_seeds(draw: Draw) -> list[int]:
-    """Draw two different seeds."""
+    """Draw a seed, and return it and the next one, of which sums with a rank or an epoch can be
+    equal."""
     first = int(draw.integers(1, 1000))
-    return [first, first + int(draw.integers(1, 1000))]
+    return [first, first + 1]
 
 
 @dataclass
@@ -99,7 +117,7 @@ class PartitionRequirement(PropertyRequirement):
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make a call for 3 and one for 4 ranks; with ``repeats_over`` only that for 3."""
-        cases = draw_cases(draw)
+        cases = draw_cases(draw, SMALL if self.repeats_over == "epochs" else LARGE)
         if self.repeats_over:
             cases = cases[:1]
         return [
@@ -170,21 +188,28 @@ def function_requirements() -> list[Requirement]:
         PartitionRequirement(
             "sampling.epochs",
             sampling,
-            [p.check_epochs_differ, p.check_seeds_differ],
-            ["draw_epoch_ignored", "draw_seed_ignored"],
+            [p.check_epochs_differ, p.check_seeds_differ, check_epochs_of_seeds_differ],
+            ["draw_epoch_ignored", "draw_seed_ignored", "draw_seeds_added", "draw_epochs_shifted"],
         ),
         PartitionRequirement(
             "sampling.replacement",
             sampling,
             [p.check_replacement],
-            ["draw_never_twice"],
+            ["draw_epoch_ignored", "draw_never_twice"],
             repeats_over="epochs",
         ),
         PartitionRequirement(
             "sampling.uniform",
             sampling,
             [p.check_uniform],
-            ["draw_epoch_ignored", "draw_own_part", "draw_ends_missing"],
+            [
+                "draw_epoch_ignored",
+                "draw_reordered",
+                "draw_own_part",
+                "draw_ends_missing",
+                "draw_ends_rare",
+                "draw_not_uniform",
+            ],
             repeats_over="epochs",
         ),
         PartitionRequirement(
@@ -202,8 +227,8 @@ def function_requirements() -> list[Requirement]:
         PartitionRequirement(
             "partition.order",
             partition,
-            [p.check_unsorted, p.check_epochs_differ],
-            ["deal_sorted", "deal_order_fixed"],
+            [p.check_unsorted, p.check_epochs_differ, check_orders_follow_seed],
+            ORDERS,
         ),
         PartitionRequirement(
             "partition.random",

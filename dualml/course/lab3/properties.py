@@ -123,17 +123,20 @@ def check_same_samples(lists: SampleLists) -> Violation | None:
 
 
 def check_seeds_differ(lists: SampleLists) -> Violation | None:
-    """Check that any two seeds give the first rank different lists in the first epoch."""
-    rank, epoch = lists.asked_ranks[0], lists.epochs[0]
-    every = [(rank, seed, epoch) for seed in lists.seeds]
-    return check_different(lists, combinations(every, 2))
+    """Check that any two seeds give a rank different lists in the first epoch."""
+    for rank in lists.asked_ranks:
+        every = [(rank, seed, lists.epochs[0]) for seed in lists.seeds]
+        found = check_different(lists, combinations(every, 2))
+        if found:
+            return found
+    return None
 
 
 def check_seeds_repartition(lists: SampleLists) -> Violation | None:
-    """Check that any two of the first 20 seeds give the first rank other samples, not only another
-    order, in the first epoch."""
-    rank, epoch = lists.asked_ranks[0], lists.epochs[0]
-    for one, other in combinations(lists.seeds[:20], 2):
+    """Check that any two of the first 20 seeds give a rank other samples, not only another order,
+    in the first epoch."""
+    epoch = lists.epochs[0]
+    for rank, (one, other) in product(lists.asked_ranks, combinations(lists.seeds[:20], 2)):
         a, b = (rank, one, epoch), (rank, other, epoch)
         if has_same_samples(lists.first[a], lists.first[b]):
             return Violation(f"set({lists.title(a)}) == set({lists.title(b)})", True, False)
@@ -141,11 +144,24 @@ def check_seeds_repartition(lists: SampleLists) -> Violation | None:
 
 
 def check_replacement(lists: SampleLists) -> Violation | None:
-    """Check that some list has a sample twice, since samples are drawn with replacement."""
-    if any(len(np.unique(a)) < len(a) for a in lists.first.values()):
+    """Check that each rank has a sample twice in some list, since samples are drawn with
+    replacement."""
+    for rank in lists.asked_ranks:
+        drawn = {ask: a for ask, a in lists.first.items() if ask[0] == rank}
+        if not any(len(np.unique(a)) < len(a) for a in drawn.values()):
+            one = lists.title(next(iter(drawn)))
+            return Violation(f"len({one}) - len(set({one})), {len(drawn)} ×", 0, "> 0")
+    return None
+
+
+def check_every_sample_drawn(lists: SampleLists) -> Violation | None:
+    """Check that every sample is drawn by some rank, in many epochs."""
+    counts = np.bincount(np.concatenate(list(lists.first.values())), minlength=lists.n)
+    if counts.all():
         return None
-    one = lists.title(next(iter(lists.first)))
-    return Violation(f"len({one}) - len(set({one})), {len(lists.first)} ×", 0, "> 0")
+    sample = int(np.argmin(counts))
+    some = lists.title(next(iter(lists.first)))
+    return Violation(f"list({some}).count({sample}), {len(lists.first)} ×", 0, "> 0")
 
 
 def check_uniform(lists: SampleLists) -> Violation | None:

@@ -11,11 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Array, Arrays, Flags
+from dualml.course.exercise import RIGHT, Array, Arrays, Flags
+from dualml.course.lab3.rank_optimizer import (
+    WEIGHTS,
+    RankOptimizer,
+    Weights,
+    average_parameters,
+    skips_update,
+)
+from dualml.course.lab3.weights import (
+    Weigh,
+    gradient_weights,
+    loss_weights,
+    split_with_loss,
+    weights_on_rank,
+)
 from dualml.course.mistakes import compute_mistaken
+from dualml.course.places import flags_at
 
-WEIGHTS = ("w1", "b1", "w2", "b2")
-Weights = dict[str, Any]
+#: More than there are of updates, of samples on a rank, or of dimensions, where only the first of
+#: them are told apart.
+LONGEST = 1000
+#: Each rank's loss and gradient.
+Evaluation = list[tuple[Any, Weights]]
 
 
 def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any, Weights]:
@@ -34,123 +52,151 @@ def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any
     return (off**2).mean(), gradient
 
 
-def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
-    """Return the parameters of every rank after rank 0's were broadcast, as the mistakes ``f``
-    change it, in the dtype ``number``."""
-    every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
-    root = every[-1 if "start_other_root" in f else 0]
-    out: list[Arrays] = []
-    for own in every:
-        now = dict(own) if "start_not_broadcast" in f else dict(root)
-        if "start_averaged" in f:
-            now = {name: sum(r[name] for r in every) / number(len(every)) for name in own}
-        if "start_first_alone" in f:
-            now = {name: (now if name == "w1" else own)[name] for name in own}
-        if "start_buffers_left" in f:
-            now["shift"] = own["shift"]
-        out.append(now)
-    return out
-
-
 def combine_gradient(
-    name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int, f: Flags, number: Any
+    name: str, gradients: Sequence[Weights], rank: int, weights: Sequence[Any], f: Flags
 ) -> Any:
-    """Return the gradient of parameter ``name`` by which ``rank`` updates: the mean of all ranks'
-    ``gradients`` weighted by ``sizes``, as the mistakes ``f`` change it."""
-    own, count, total = gradients[rank][name], len(sizes), sum(sizes)
-    shares = [number(size) / number(total) for size in sizes]
+    """Return the gradient of parameter ``name`` by which ``rank`` updates: the sum of all ranks'
+    ``gradients`` times ``weights``, as the mistakes ``f`` change it."""
+    own = gradients[rank][name]
     alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
         "update_last_alone" in f and name != WEIGHTS[-1]
     )
     if alone or "update_local" in f or "update_parameters" in f:
         return own
-    every = [g[name] for g in gradients]
-
-    def weighted_sum(weights: Sequence[Any]) -> Any:
-        return sum(g * weight for g, weight in zip(every, weights, strict=True))
-
     mistaken = {
-        "update_result_unused": lambda: own * shares[rank],
-        "update_summed": lambda: sum(every),
-        "update_unweighted": lambda: sum(every) / number(count),
-        "update_loss_sum": lambda: weighted_sum([number(size) for size in sizes]),
-        "update_divided_twice": lambda: weighted_sum(shares) / number(count),
+        "update_result_unused": lambda: own * weights[rank],
+        "update_root_gradient": lambda: gradients[0][name],
+        "update_root_gradient#2": lambda: gradients[-1][name],
+        "update_root_gradient#3": lambda: gradients[0][name] * weights[0],
     }
-    return compute_mistaken(f, mistaken, lambda: weighted_sum(shares))
+    return compute_mistaken(
+        f, mistaken, lambda: sum(g[name] * w for g, w in zip(gradients, weights, strict=True))
+    )
 
 
 def reported_loss(
-    losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any
+    losses: Sequence[Any],
+    sizes: Sequence[int],
+    rank: int,
+    mistaken: Mapping[str, Weigh],
+    f: Flags,
+    number: Any,
 ) -> Any:
     """Return the loss that ``rank`` reports: the mean of all ranks' ``losses`` weighted by
-    ``sizes``, as the mistakes ``f`` change it."""
+    ``sizes``, as the mistakes ``f``, and those of the weights ``mistaken``, change it."""
     seen = [
         number(0) if not size and "update_loss_nan" not in f else loss
         for loss, size in zip(losses, sizes, strict=True)
     ]
+    weights = weights_on_rank(rank, sizes, f, mistaken, number)
+    if not sizes[rank] and "update_loss_empty" in f:
+        return number(0)
+    if not sizes[rank] and "update_loss_empty#2" in f:
+        return number(np.nan)
     mistaken = {
         "update_loss_local": lambda: seen[rank],
-        "update_loss_unweighted": lambda: sum(seen) / number(len(seen)),
-        "update_loss_summed": lambda: sum(seen),
+        "update_loss_share": lambda: seen[rank] * weights[rank],
+        "update_loss_root": lambda: seen[0],
     }
-    weighted = (x * number(s) / number(sum(sizes)) for x, s in zip(seen, sizes, strict=True))
-    return compute_mistaken(f, mistaken, lambda: sum(weighted))
+    return compute_mistaken(
+        f, mistaken, lambda: sum(x * w for x, w in zip(seen, weights, strict=True))
+    )
 
 
 def trajectory(
-    options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags, number: Any = np.float64
+    options: Mapping[str, Any],
+    ranks: Sequence[Arrays],
+    f: Flags,
+    number: Any = np.float64,
+    known: Evaluation | None = None,
 ) -> list[Arrays]:
     """Compute on each rank ``3/w1``, the parameter after update 3, for all parameters and updates;
-    and ``3/loss``, the loss that it reports in update 3, if ``options`` asks for it."""
-    h = options["hyper"]
-    lr, eps = number(h["lr"]), number(h["eps"])
+    and ``3/loss``, the loss that it reports in update 3, if ``options`` asks for it. Only the first
+    ``steps`` updates are computed, of ``of`` ones if the options have it.
+
+    Args:
+        known: each rank's loss and gradient before the first update, if they are known.
+    """
+    steps = options["steps"]
+    of = options.get("of", steps)
     weights = [{name: own[f"p/{name}"].astype(number) for name in WEIGHTS} for own in ranks]
-    sums: list[Weights] = [{name: number(0) for name in WEIGHTS} for _ in ranks]
-    kept: list[Weights] = [{name: number(0) for name in WEIGHTS} for _ in ranks]
+    optimizers = [RankOptimizer(p, options["hyper"], number) for p in weights]
     out: list[dict[str, Any]] = [{} for _ in ranks]
-    for step in range(1, options["steps"] + 1):
-        sizes = [len(own[f"y/{step}"]) for own in ranks]
-        given = [
-            [own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
-            for own in ranks
-        ]
-        found = [loss_and_gradient(p, *own) for p, own in zip(weights, given, strict=True)]
-        gradients = [gradient for _, gradient in found]
-        if "update_accumulated" in f:
-            for gradient, before in zip(gradients, kept, strict=True):
-                gradient |= {name: gradient[name] + before[name] for name in WEIGHTS}
-        for rank, p in enumerate(weights):
-            if options["loss"]:
-                loss = reported_loss([loss for loss, _ in found], sizes, rank, f, number)
-                out[rank][f"{step}/loss"] = np.asarray(loss)
-            for name in WEIGHTS:
-                g = combine_gradient(name, gradients, sizes, rank, f, number)
-                if "update_accumulated#2" in f:  # every rank adds what all of them have kept
-                    g = g + number(len(ranks)) * kept[rank][name]
-                kept[rank][name] = g
-                if "update_root_only" in f and rank:
-                    continue
-                if h["adaptive"]:
-                    sums[rank][name] = sums[rank][name] + g * g
-                    g = g / (np.sqrt(sums[rank][name]) + eps)
-                p[name] = p[name] - lr * g
-        if "update_parameters" in f:
-            weights = average_parameters(weights, sizes, f, number)
-        for own, p in zip(out, weights, strict=True):
-            own |= {f"{step}/{name}": p[name] for name in WEIGHTS}
+    with np.errstate(all="ignore"):  # by mistake something is divided by 0
+        for step in range(1, steps + 1):
+            now = flags_at(f, step=(step - 1, of))
+            start = known if step == 1 else None
+            train_once(ranks, optimizers, step, now, number, options["loss"], out, start)
+            if "update_parameters" in now:
+                sizes = [len(own[f"y/{step}"]) for own in ranks]
+                average_parameters(optimizers, sizes, now, number)
+            for found, optimizer in zip(out, optimizers, strict=True):
+                found |= {f"{step}/{name}": optimizer.weights[name] for name in WEIGHTS}
     return [dict(own) for own in out]
 
 
-def average_parameters(
-    weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any
-) -> list[Any]:
-    """Return the mean of all ranks' ``weights``, weighted by ``sizes`` or, by mistake, equally; a
-    dict of its own for every rank."""
-    even = "update_unweighted" in f
-    shares = [
-        number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes)) for s in sizes
+def train_once(
+    ranks: Sequence[Arrays],
+    optimizers: Sequence[RankOptimizer],
+    step: int,
+    f: Flags,
+    number: Any,
+    reports: bool,
+    out: Sequence[dict[str, Any]],
+    known: Evaluation | None = None,
+) -> None:
+    """Make one update on every rank, and write the losses that they report into ``out`` if
+    ``reports``.
+
+    Args:
+        known: each rank's loss and gradient before the update, if they are known.
+    """
+    f, with_loss = split_with_loss(f)
+    sizes = [len(own[f"y/{step}"]) for own in ranks]
+    first = [len(own["y/1"]) for own in ranks]
+    given = [
+        [own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")] for own in ranks
     ]
-    mean = {
-        name: sum(p[name] * s for p, s in zip(weights, shares, strict=True)) for name in WEIGHTS
-    }
-    return [dict(mean) for _ in weights]
+
+    def evaluate() -> Evaluation:
+        """Return each rank's loss and gradient with its parameters as they are now."""
+        return [
+            loss_and_gradient(o.weights, *own) for o, own in zip(optimizers, given, strict=True)
+        ]
+
+    places = [
+        flags_at(f, rank=(rank, len(sizes)), samples=(size, LONGEST))
+        for rank, size in enumerate(sizes)
+    ]
+
+    def flags_of(rank: int, i: int) -> Flags:
+        """Return the mistakes that act on one parameter of one rank."""
+        dims = (optimizers[rank].weights[WEIGHTS[i]].ndim, LONGEST)
+        return flags_at(places[rank], tensor=(i, len(WEIGHTS)), dim=dims)
+
+    for rank, optimizer in enumerate(optimizers):
+        for i, name in enumerate(WEIGHTS):
+            if "update_late" in flags_of(rank, i):
+                optimizer.step(name, optimizer.before[name], RIGHT)
+    found = evaluate() if known is None else known
+    gradients = [dict(gradient) for _, gradient in found]
+    mistaken = gradient_weights(sizes, first, number)
+    for gradient, optimizer, here in zip(gradients, optimizers, places, strict=True):
+        if "update_accumulated" in here:
+            gradient |= {name: gradient[name] + optimizer.before[name] for name in WEIGHTS}
+    for rank, optimizer in enumerate(optimizers):
+        for i, name in enumerate(WEIGHTS):
+            own = flags_of(rank, i)
+            weights = weights_on_rank(rank, sizes, own, mistaken, number)
+            g = combine_gradient(name, gradients, rank, weights, own)
+            used = optimizer.gradient_to_use(name, g, len(ranks), own)
+            if not skips_update(own, rank, sizes):
+                optimizer.step(name, used, own)
+    if reports:
+        of_losses = {**loss_weights(sizes, number), **(mistaken if with_loss else {})}
+        late = any("update_loss_after" in here for here in places)
+        after = [loss for loss, _ in evaluate()] if late else []
+        for rank, here in enumerate(places):
+            losses = after if "update_loss_after" in here else [loss for loss, _ in found]
+            loss = reported_loss(losses, sizes, rank, of_losses, here, number)
+            out[rank][f"{step}/loss"] = np.asarray(loss)

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course.drive_lab3 import LOOPS
 from dualml.course.exercise import Arrays, ExerciseCall, Requirement
 from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, SampleLists, Violation, list_types, unpack_lists
+from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_orders_follow_seed
 from dualml.course.lab3.partitioning import (
+    ORDERS,
     PARTS,
     SIZES,
     Draw,
@@ -23,6 +26,8 @@ from dualml.course.lab3.partitioning import (
 
 #: Epoch 1 occurs twice, because a sampler must be able to return to it.
 EPOCHS = (0, 1, 2, 1)
+#: Epochs of draws, enough to count how often each sample is drawn.
+DRAWS = (*EPOCHS, *range(3, 40))
 #: Samples of a mini-batch of the loader; the last one has fewer.
 BATCH = 4
 
@@ -50,7 +55,16 @@ def format_samples(a: Any) -> str:
 
 
 def check_length(lists: SampleLists) -> Violation | None:
-    """Check that ``len`` is the number of samples."""
+    """Check that ``len`` is the number of samples; while the loop is not written, that the lengths
+    of all ranks are those of nearly equal parts."""
+    if lists.unwritten:
+        right = [len(a) for a in np.array_split(np.arange(lists.n), lists.ranks)]
+        for seed, epoch in lists.seed_epoch_pairs():
+            sizes = [lists.lengths[rank, seed, epoch] for rank in lists.asked_ranks]
+            if sorted(sizes, reverse=True) != right:
+                some = lists.title((0, seed, epoch)).replace("rank=0", "rank=r")
+                return Violation(f"[len({some}) for r in range({lists.ranks})]", sizes, right)
+        return None
     for ask, a in lists.first.items():
         if lists.lengths[ask] != len(a):
             return Violation(f"len({lists.title(ask)})", lists.lengths[ask], len(a))
@@ -64,22 +78,27 @@ class SamplerRequirement(PropertyRequirement):
     Attributes:
         kind: ``partition`` or ``sampling``.
         load: whether they are used in the framework's loader.
+        epochs: epochs that are set, one after the other; the fourth repeats the second.
+        lengths: whether only ``len`` counts, for which the loop need not be written yet.
     """
 
     kind: str = "partition"
     load: bool = False
+    epochs: Sequence[int] = EPOCHS
+    lengths: bool = False
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make one call with samplers of all ranks and two seeds, each used in the `EPOCHS`."""
-        case = draw_cases(draw)[int(draw.integers(2))]
+        """Make one call with samplers of all ranks and two seeds, each used in the ``epochs``."""
+        case = draw_cases(draw)[-1]
         hyper = {**case, "kind": self.kind}
         asks = [list(ask) for ask in product(range(case["ranks"]), draw_two_seeds(draw))]
         options = {
             "hyper": hyper,
             "asks": asks,
-            "epochs": list(EPOCHS),
+            "epochs": list(self.epochs),
             "batch": BATCH,
             "load": self.load,
+            "lengths": self.lengths,
         }
         return [ExerciseCall("sampler", self.target, options, [{}])]
 
@@ -88,10 +107,8 @@ class SamplerRequirement(PropertyRequirement):
         loader, with their lengths. If both loops gave the same, the repetition of an epoch replaces
         the second one."""
         case = call.options["hyper"]
-        asks = [(rank, seed, epoch) for rank, seed in call.options["asks"] for epoch in EPOCHS]
-        found = {
-            name: unpack_lists(arrays, f"{name}/") for name in ("first", "again", "fresh", "loaded")
-        }
+        asks = [(rank, seed, epoch) for rank, seed in call.options["asks"] for epoch in self.epochs]
+        found = {name: unpack_lists(arrays, f"{name}/") for name in LOOPS}
 
         def title(ask: Ask) -> str:
             """Return a sampler as the student would write it."""
@@ -103,15 +120,16 @@ class SamplerRequirement(PropertyRequirement):
 
         # A repeated epoch must give the same list.
         back = len(EPOCHS) - 1
-        first: dict[Ask, Any] = {}
-        again, loaded, fresh = dict(first), dict(first), dict(first)
+        every: dict[str, dict[Ask, Any]] = {name: {} for name in LOOPS}
+        first, again = every["first"], every["again"]
         lengths: dict[Ask, int] = {}
         for number, ask in enumerate(asks):
-            if number % len(EPOCHS) == back and np.array_equal(first[ask], again[ask]):
+            place = number % len(self.epochs)
+            if place == back and np.array_equal(first[ask], again[ask]):
                 again[ask] = found["first"][number]
-            elif number % len(EPOCHS) != back:
-                first[ask], again[ask] = found["first"][number], found["again"][number]
-                loaded[ask], fresh[ask] = found["loaded"][number], found["fresh"][number]
+            elif place != back:
+                for name, lists in found.items():
+                    every[name][ask] = lists[number]
                 lengths[ask] = int(arrays["lengths"][number])
         return SampleLists(
             case["n"],
@@ -121,16 +139,21 @@ class SamplerRequirement(PropertyRequirement):
             *list_types(arrays, "first/"),
             bool(arrays["touched"]),
             title,
-            loaded,
-            fresh,
+            every["loaded"],
+            every["fresh"],
             lengths,
+            every["apart"],
+            bool(arrays["unwritten"]),
         )
 
 
 def sampler_requirements() -> list[Requirement]:
     """Return the requirements on `Sampler`."""
     target, spent, on = "Sampler", "sampler_exhausted", "sampler_goes_on"
-    unsteady: Sequence[str] = (spent, "draw_not_repeatable", on)
+    unsteady: Sequence[str] = (
+        *(spent, "sampler_shared_state", "sampler_epoch_late", "draw_not_repeatable"),
+        *("sampler_counts_epochs", on),
+    )
     return [
         SamplerRequirement(
             "sampler.parts", target, [p.check_sizes, p.check_coverage], [*unsteady, *PARTS]
@@ -138,8 +161,13 @@ def sampler_requirements() -> list[Requirement]:
         SamplerRequirement(
             "sampler.epochs",
             target,
-            [p.check_same_samples, p.check_unsorted, p.check_epochs_differ],
-            [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored"],
+            [
+                p.check_same_samples,
+                p.check_unsorted,
+                p.check_epochs_differ,
+                check_orders_follow_seed,
+            ],
+            [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored", *ORDERS],
         ),
         SamplerRequirement(
             "sampler.seeds",
@@ -150,16 +178,35 @@ def sampler_requirements() -> list[Requirement]:
         SamplerRequirement(
             "sampler.sampling",
             target,
-            [p.check_sizes, p.check_replacement, p.check_ranks_differ, p.check_epochs_differ],
+            [
+                p.check_sizes,
+                p.check_replacement,
+                p.check_ranks_differ,
+                p.check_epochs_differ,
+                p.check_seeds_differ,
+                check_epochs_of_seeds_differ,
+                p.check_every_sample_drawn,
+                p.check_uniform,
+            ],
             [
                 spent,
+                "sampler_shared_state",
+                "sampler_epoch_late",
                 "sampler_kind_ignored",
                 *SIZES,
                 "draw_rank_ignored",
                 "sampler_epoch_ignored",
+                "draw_seed_ignored",
                 "draw_seeds_added",
+                "draw_epochs_shifted",
+                "draw_reordered",
+                "draw_own_part",
+                "draw_ends_missing",
+                "draw_ends_rare",
+                "draw_not_uniform",
             ],
             kind="sampling",
+            epochs=DRAWS,
         ),
         SamplerRequirement(
             "sampler.again",
@@ -167,7 +214,9 @@ def sampler_requirements() -> list[Requirement]:
             [p.check_repeatable, check_fresh_sampler, p.check_global_rng],
             [*unsteady, "draw_global"],
         ),
-        SamplerRequirement("sampler.length", target, [check_length], [spent, "sampler_length"]),
+        SamplerRequirement(
+            "sampler.length", target, [check_length], [spent, "sampler_length"], lengths=True
+        ),
         SamplerRequirement(
             "sampler.loader", target, [check_loader], [*unsteady, "sampler_length"], load=True
         ),

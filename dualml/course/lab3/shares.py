@@ -1,30 +1,33 @@
-"""Parts with skewed labels that a student's code returned: properties, and detectors of typical
-mistakes."""
+"""Parts with skewed labels that a student's code returned, and their properties apart from the
+sizes of the shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from dualml.course.exercise import Array
-from dualml.course.lab3.chance import mean_bound, share_variance, square_sum_moments
 from dualml.course.lab3.lists import Violation
 
 ALPHAS = (0.1, 1.0, 100.0)
-#: Error of Σ p² that may come from rounding shares to integers.
-ROUNDED = 0.01
 #: Minimum number of a label's samples on its second rank to recognise an order.
 MIN_SECOND_RANK_SAMPLES = 5
-#: Distance below which two tables of shares count as equal, apart from rounding to integers.
-CLOSE = 0.06
+#: Largest fraction of a rank's samples of a label that it may have again with another seed, on
+#: average, for equal shares.
+MOST_AGAIN = 0.6
 
 
 @dataclass(frozen=True)
 class LabelParts:
-    """Parts of all ranks for each (α, seed), of the first and of the second call (``again``)."""
+    """Parts of all ranks for each (α, seed), of the first and of the second call (``again``).
+
+    Attributes:
+        changed: number of calls that changed the labels.
+        chosen: numbers of the labels whose shares count; None: all.
+    """
 
     labels: Array
     ranks: int
@@ -34,6 +37,8 @@ class LabelParts:
     kinds: Sequence[str]
     dims: Sequence[int]
     touched: bool
+    changed: int = 0
+    chosen: tuple[int, ...] | None = None
 
     def title(self, number: int) -> str:
         """Return a call as the student would write it."""
@@ -56,14 +61,24 @@ class LabelParts:
         which every call assigns some."""
         totals = self.label_counts.sum(2, keepdims=True)
         dealt = (totals > 0).all((0, 2))
+        if self.chosen is not None:
+            dealt &= np.isin(np.arange(len(dealt)), self.chosen)
         shares: Array = self.label_counts[:, dealt] / totals[:, dealt]
         return shares
+
+    def shares_of(self, alpha: float) -> Array:
+        """Return the shares for one α, shape (seeds, labels, ranks)."""
+        chosen: Array = self.label_shares[[a == alpha for a, _ in self.asks]]
+        return chosen
+
+    def select_labels(self, *numbers: int) -> LabelParts:
+        """Return these parts with the shares of some labels alone."""
+        return replace(self, chosen=numbers)
 
     def sums_of_squares(self, alpha: float) -> Array:
         """Return Σ p² over the ranks for every seed and label with one α, shape (seeds, labels);
         one 0 if nothing is assigned."""
-        chosen = [a == alpha for a, _ in self.asks]
-        squares: Array = (self.label_shares[chosen] ** 2).sum(-1)
+        squares: Array = (self.shares_of(alpha) ** 2).sum(-1)
         return squares if squares.size else np.zeros(1)
 
 
@@ -113,6 +128,13 @@ def check_global_rng(parts: LabelParts) -> Violation | None:
     return Violation("np.random.get_state() == before", False, True) if parts.touched else None
 
 
+def check_labels_unchanged(parts: LabelParts) -> Violation | None:
+    """Check that the labels that were handed over are unchanged."""
+    if parts.changed:
+        return Violation(f"labels == before, {parts.title(0)}", False, True)
+    return None
+
+
 def check_seeds_differ(parts: LabelParts) -> Violation | None:
     """Check that not all seeds give the same parts for α = 1."""
     if ignores_seed(parts):
@@ -143,108 +165,27 @@ def check_shuffled(parts: LabelParts) -> Violation | None:
     return Violation(what, seen[1], f"> {seen[1]}")
 
 
-def check_label_shares(parts: LabelParts) -> Violation | None:
-    """Check that not all labels have the same shares; equal shares on all ranks pass here."""
-    if has_equal_label_shares(parts):
-        return Violation(f"{parts.title(0)}: p_0 == p_1", True, False)
+def repeats_samples(parts: LabelParts) -> bool:
+    """Return whether, for the largest α, a rank has mostly the same samples of a label with other
+    seeds, on average over pairs of seeds."""
+    found = [s for s, (a, _) in zip(parts.first, parts.asks, strict=True) if a == ALPHAS[-1]]
+    again = [
+        len(np.intersect1d(a, b)) / max(min(len(a), len(b)), 1)
+        for one, other in zip(found[::2], found[1::2], strict=False)
+        for a, b in zip(one, other, strict=True)
+    ]
+    return float(np.mean(again)) > MOST_AGAIN
+
+
+def check_samples_vary(parts: LabelParts) -> Violation | None:
+    """Check that a rank does not have the same samples of a label with every seed."""
+    if repeats_samples(parts):
+        which = f"set({parts.title(2 * len(parts.asks) // 3)}[0])"
+        return Violation(f"{which} ≈ set(…, other seed)", True, False)
     return None
-
-
-def check_concentration(parts: LabelParts) -> Violation | None:
-    """Check that the means of Σ p² and of p over labels and seeds are those of Dir(α, …, α)."""
-    if not parts.label_shares.size:
-        return Violation(f"sum(map(len, {parts.title(0)}))", 0, len(parts.labels))
-    for alpha in ALPHAS:
-        squares, (mean, variance) = (
-            parts.sums_of_squares(alpha),
-            square_sum_moments(alpha, parts.ranks),
-        )
-        most = mean_bound(variance, squares.size) + ROUNDED
-        if abs(squares.mean() - mean) > most:
-            return Violation(
-                f"mean(Σ_r p_r²), α = {alpha:g}",
-                round(float(squares.mean()), 3),
-                f"{mean:.3f} ± {most:.3f}",
-            )
-        shares = parts.label_shares[[a == alpha for a, _ in parts.asks]]
-        most = mean_bound(share_variance(alpha, parts.ranks), squares.size) + ROUNDED
-        for rank, share in enumerate(shares.mean((0, 1))):
-            if abs(share - 1 / parts.ranks) > most:
-                return Violation(
-                    f"mean(p_{rank}), α = {alpha:g}",
-                    round(float(share), 3),
-                    f"{1 / parts.ranks:.3f} ± {most:.3f}",
-                )
-    return None
-
-
-# --- typical mistakes -----------------------------------------------------------------------------
-
-
-def matches_alpha(
-    parts: LabelParts, alpha_of: Callable[[float], float], most: float = 0.05
-) -> bool:
-    """Return whether for each α the mean of Σ p² is within ``most`` of the one expected with
-    ``alpha_of(α)``."""
-    return all(
-        abs(
-            float(parts.sums_of_squares(alpha).mean())
-            - square_sum_moments(alpha_of(alpha), parts.ranks)[0]
-        )
-        < most
-        for alpha in ALPHAS
-    )
-
-
-def total_counts(parts: LabelParts) -> list[int]:
-    """Return the number of samples assigned in each call."""
-    return [sum(map(len, found)) for found in parts.first]
-
-
-def misses_label(parts: LabelParts) -> bool:
-    """Return whether in some call a whole label is on no rank."""
-    return bool((parts.label_counts.sum(2) == 0).any())
-
-
-def has_equal_label_shares(parts: LabelParts) -> bool:
-    """Return whether all labels have the same shares, apart from rounding to integers, while the
-    ranks' shares differ."""
-    several = parts.label_shares.shape[1] > 1
-    return (
-        several
-        and bool((np.ptp(parts.label_shares, axis=1) < CLOSE).all())
-        and not has_even_shares(parts)
-    )
-
-
-def has_even_shares(parts: LabelParts) -> bool:
-    """Return whether all ranks have about equal shares of every label, whatever α."""
-    return max(mean_squares(parts)) < 1 / parts.ranks + 0.02
 
 
 def ignores_seed(parts: LabelParts) -> bool:
     """Return whether all seeds give the same parts for α = 1, in any order of their samples."""
     alike = [s for s, (a, _) in zip(parts.first, parts.asks, strict=True) if a == ALPHAS[1]]
     return all(all(map(np.array_equal, map(np.sort, alike[0]), map(np.sort, s))) for s in alike[1:])
-
-
-def mean_squares(parts: LabelParts) -> list[float]:
-    """Return for each α of `ALPHAS` the mean of Σ p² over seeds and labels."""
-    return [float(parts.sums_of_squares(alpha).mean()) for alpha in ALPHAS]
-
-
-DETECTORS: dict[str, Callable[[LabelParts], bool]] = {
-    "draw_not_repeatable": lambda parts: check_repeatable(parts) is not None,
-    "draw_global": lambda parts: parts.touched,
-    "draw_seed_ignored": ignores_seed,
-    "skew_label_numbers": misses_label,
-    "skew_twice": lambda parts: max(total_counts(parts)) > len(parts.labels),
-    "skew_lost": lambda parts: min(total_counts(parts)) < len(parts.labels),
-    "skew_in_order": lambda parts: check_shuffled(parts) is not None,
-    "skew_same_shares": has_equal_label_shares,
-    "skew_label_whole": lambda parts: min(mean_squares(parts)) > 0.999,
-    "skew_even": has_even_shares,
-    "skew_alpha_ignored": lambda parts: np.ptp(mean_squares(parts)) < 0.05,
-    "skew_alpha_inverted": lambda parts: matches_alpha(parts, lambda alpha: 1 / alpha),
-    "skew_alpha_divided": lambda parts: matches_alpha(parts, lambda alpha: alpha / parts.ranks),
-}

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall
+from dualml.course.lab3 import share_sizes as z
 from dualml.course.lab3 import shares as s
 from dualml.course.lab3.lists import list_types, unpack_lists
 from dualml.course.lab3.partitioning import Draw, PropertyRequirement, draw_two_seeds
+from dualml.course.lab3.share_mistakes import find_skew_mistake
 
 #: Number of seeds per α that are drawn to test statistical properties.
 SEEDS_PER_ALPHA = 120
@@ -52,10 +54,8 @@ class LabelSkewRequirement(PropertyRequirement):
             seen = holds(parts)
             if seen is not None:
                 difference = Difference(0, seen.what, None, seen.value, seen.expected)
-                found = [
-                    f for f in self.flags if holds is not s.check_indices and s.DETECTORS[f](parts)
-                ]
-                return difference, tuple(found[:1])
+                flags = self.flags if holds is not s.check_indices else ()
+                return difference, find_skew_mistake(flags, parts)
         return None
 
 
@@ -72,6 +72,7 @@ def read_parts(call: ExerciseCall, arrays: Arrays) -> s.LabelParts:
         grouped[len(asks) :],
         *list_types(arrays),
         bool(arrays["touched"]),
+        int(arrays["changed"]),
     )
 
 
@@ -88,27 +89,37 @@ def skew_requirements() -> list[LabelSkewRequirement]:
         LabelSkewRequirement(
             "skew.repeatable",
             target,
-            [s.check_repeatable, s.check_global_rng],
-            [unsteady, "draw_global"],
+            [s.check_repeatable, s.check_global_rng, s.check_labels_unchanged],
+            [unsteady, "draw_global", "skew_labels_changed"],
         ),
         LabelSkewRequirement(
             "skew.random",
             target,
-            [s.check_seeds_differ, s.check_shuffled],
-            ["draw_seed_ignored", "skew_in_order"],
+            [s.check_seeds_differ, s.check_shuffled, s.check_samples_vary],
+            ["draw_seed_ignored", "skew_in_order", "skew_samples_fixed"],
         ),
         LabelSkewRequirement(
             "skew.shares",
             target,
-            [s.check_label_shares, s.check_concentration],
+            [
+                z.check_label_shares,
+                z.check_shares_vary,
+                z.check_concentration,
+                z.check_labels_independent,
+            ],
             [
                 "draw_seed_ignored",
+                "skew_shares_fixed",
                 "skew_same_shares",
                 "skew_label_whole",
                 "skew_even",
+                "skew_wrong_axis",
+                "skew_ranks_differ",
                 "skew_alpha_ignored",
                 "skew_alpha_inverted",
                 "skew_alpha_divided",
+                "skew_alpha_scaled",
+                "skew_not_dirichlet",
             ],
         ),
     ]

@@ -10,8 +10,8 @@ import numpy as np
 from dualml.common.seeds import make_generator
 from dualml.common.words import Messages
 from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
+from dualml.course.lab3.draws import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.lab3.rules import trajectory
-from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.study import Run, Study, curves_legend, equality_cell
 from dualml.report.blocks import Block, Column, Table
 from dualml.report.columns import Columns, make_table

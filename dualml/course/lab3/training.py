@@ -3,53 +3,69 @@ node that trains on all ranks' samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dualml.course.computed import ComputedRequirement, Draw, draw_array
-from dualml.course.exercise import Arrays, Difference, ExerciseCall, Flags, Requirement
-from dualml.course.lab3.rules import WEIGHTS, broadcast_start, loss_and_gradient, trajectory
-from dualml.course.mistakes import mistake_groups
+from dualml.course.computed import ComputedRequirement, Draw, draw_array, max_finite
+from dualml.course.differences import distances
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.lab3.draws import (
+    FEATURES,
+    OUTPUTS,
+    STEPS,
+    Sizes,
+    draw_even_sizes,
+    draw_parameters,
+    draw_sizes_with_empty_rank,
+    draw_uneven_sizes,
+)
+from dualml.course.lab3.rank_optimizer import WEIGHTS
+from dualml.course.lab3.rules import Evaluation, loss_and_gradient, trajectory
+from dualml.course.lab3.start_rule import broadcast_start
+from dualml.course.lab3.update_mistakes import (
+    ALONE,
+    EMPTY,
+    EMPTY_ERRORS,
+    EMPTY_LOSS,
+    EMPTY_WITH_LOSS,
+    LOCAL,
+    LOSS,
+    NO_LOSS,
+    PLACES,
+    RANK_MISMATCH,
+    SCALED,
+    SHARES,
+    START_PLACES,
+    WITH_LOSS,
+)
 
-#: Sizes of the network's layers, and number of updates.
-FEATURES, HIDDEN_SIZE, OUTPUTS, STEPS = 4, 3, 2, 3
-SHAPES = {
-    "w1": (FEATURES, HIDDEN_SIZE),
-    "b1": (HIDDEN_SIZE,),
-    "w2": (HIDDEN_SIZE, OUTPUTS),
-    "b2": (OUTPUTS,),
-    "shift": (FEATURES,),
-}
-Sizes = Callable[[Draw, int], list[int]]
-
-LOCAL, SCALED, LOSS = mistake_groups("lab3", "local", "scaled", "loss")
-#: Pattern of the errors that occur if one rank does not take part.
-RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
+#: Largest distance, relative to the largest number, at which two first updates may agree.
+ALIKE = 1e-3
 
 
-def draw_even_sizes(draw: Draw, ranks: int) -> list[int]:
-    """Draw one number of samples, 3 to 5, and return it for every rank."""
-    return [int(draw.integers(3, 6))] * ranks
+#: Names of the samples among the results of an update.
+SAMPLES = ("x", "y")
+#: Mistake that a difference of the samples shows by itself.
+SAMPLES_CHANGED = "update_samples_changed"
 
 
-def draw_uneven_sizes(draw: Draw, ranks: int) -> list[int]:
-    """Draw different numbers of samples for all ranks."""
-    return [int(n) for n in draw.choice(np.arange(1, 9), ranks, replace=False)]
+def evaluate_start(ranks: Sequence[Arrays]) -> Evaluation:
+    """Compute each rank's loss and gradient before the first update, in float64."""
+    return [
+        loss_and_gradient(
+            {w: own[f"p/{w}"].astype(np.float64) for w in WEIGHTS},
+            *(own[key].astype(np.float64) for key in ("p/shift", "x/1", "y/1")),
+        )
+        for own in ranks
+    ]
 
 
-def draw_sizes_with_empty_rank(draw: Draw, ranks: int) -> list[int]:
-    """Draw numbers of samples with none on one random rank other than rank 0."""
-    sizes = draw_uneven_sizes(draw, ranks)
-    sizes[int(draw.integers(1, ranks))] = 0
-    return sizes
-
-
-def draw_parameters(draw: Draw) -> dict[str, Any]:
-    """Draw initial parameters: ``p/NAME`` → float32 with two decimals."""
-    return {f"p/{name}": draw_array(draw, *shape) for name, shape in SHAPES.items()}
+def given_samples(own: Arrays, steps: int) -> Arrays:
+    """Return a rank's samples of all updates under the keys of its results, as ``3/x``."""
+    return {f"{s}/{name}": own[f"{name}/{s}"] for s in range(1, steps + 1) for name in SAMPLES}
 
 
 @dataclass
@@ -61,6 +77,7 @@ class RankResultRequirement(ComputedRequirement):
     flags: Sequence[str] = ()
     ranks: Sequence[int] = (1,)
     errors: Sequence[tuple[str, str]] = ()
+    places: Sequence[str] = ()
 
 
 @dataclass
@@ -94,11 +111,13 @@ class UpdateRequirement(RankResultRequirement):
         adaptive: whether to use AdaGrad, for which the mean of updates is not the update of the
             mean.
         loss: whether the returned loss counts, too.
+        known: the call that was looked at last, and its losses and gradients at the start.
     """
 
     sizes: Sizes = draw_uneven_sizes
     adaptive: bool = False
     loss: bool = False
+    known: tuple[ExerciseCall, Evaluation] | None = None
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make a call for each number of ranks in ``ranks``."""
@@ -122,15 +141,45 @@ class UpdateRequirement(RankResultRequirement):
         return ExerciseCall("train_steps", self.target, options, arrays)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's parameters after every update, and its losses if they count, in the
-        dtype ``number``."""
-        return trajectory(call.options, call.arrays, flags, number)
+        """Compute each rank's samples and parameters after every update, and its losses if they
+        count, in the dtype ``number``."""
+        found = trajectory(call.options, call.arrays, flags, number)
+        return [
+            {**given_samples(own, call.options["steps"]), **results}
+            for own, results in zip(call.arrays, found, strict=True)
+        ]
+
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference, and the mistake that it shows if it is one of the samples,
+        which an update does not change."""
+        found = super().problem(call, answer)
+        if found and found[0].key.partition("/")[2] in SAMPLES:
+            return found[0], (SAMPLES_CHANGED,)
+        return found
+
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether the first update with these mistakes is far from the answer's, which takes
+        a fraction of the time of all updates."""
+        if self.known is None or self.known[0] is not call:
+            self.known = call, evaluate_start(call.arrays)
+        only_first = {**call.options, "steps": 1, "of": call.options["steps"]}
+        first = trajectory(only_first, call.arrays, flags, known=self.known[1])
+        for own, results in zip(answer.arrays, first, strict=True):
+            for key, a in results.items():
+                if own[key].shape != a.shape:
+                    return True
+                off = distances(own[key], a)
+                if np.any(off > ALIKE * (1 + max_finite(a))):
+                    return True
+        return False
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return the parameter's element before the wrong update, and each rank's number of samples
         and gradient (or loss) in it; empty if the difference has no element."""
         step, _, name = difference.key.partition("/")
-        if difference.index is None:
+        if difference.index is None or name in SAMPLES:
             return {}
         before = self.expected(call)[0]
         weights = {w: before.get(f"{int(step) - 1}/{w}", call.arrays[0][f"p/{w}"]) for w in WEIGHTS}
@@ -149,6 +198,8 @@ class UpdateRequirement(RankResultRequirement):
 def training_requirements() -> list[Requirement]:
     """Return the requirements on data parallel training."""
     start, step = "same_start", "train_step"
+    skipped = (RANK_MISMATCH, "update_collective_skipped")
+    unequal = ("update_unweighted", *LOCAL, *SCALED, *SHARES)
     return [
         SameStartRequirement(
             "train.start",
@@ -156,36 +207,57 @@ def training_requirements() -> list[Requirement]:
             (
                 "start_not_broadcast",
                 "start_averaged",
+                "start_summed",
                 "start_other_root",
+                "start_other_root#2",
                 "start_first_alone",
                 "start_buffers_left",
+                "start_replaced",
             ),
             ranks=(1, 3),
             errors=(
                 ("ranks disagree.*broadcast.*root=1", "start_own_root"),
                 (RANK_MISMATCH, "start_root_alone"),
             ),
+            places=START_PLACES,
         ),
-        UpdateRequirement("train.alone", step, ("update_accumulated",), sizes=draw_even_sizes),
-        UpdateRequirement("train.even", step, (*LOCAL, *SCALED), (2, 3), sizes=draw_even_sizes),
-        UpdateRequirement("train.uneven", step, ("update_unweighted", *LOCAL, *SCALED), (2, 4)),
+        UpdateRequirement("train.alone", step, ALONE, sizes=draw_even_sizes),
+        UpdateRequirement(
+            "train.even",
+            step,
+            (*LOCAL, *SCALED),
+            (2, 3),
+            (skipped,),
+            PLACES,
+            sizes=draw_even_sizes,
+        ),
+        UpdateRequirement("train.uneven", step, unequal, (2, 4), (skipped,), PLACES),
         UpdateRequirement(
             "train.adaptive",
             step,
-            ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
+            ("update_parameters", *unequal),
             (3,),
+            (skipped,),
+            PLACES,
             adaptive=True,
         ),
         UpdateRequirement(
-            "train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True
+            "train.loss",
+            step,
+            (*LOSS, *unequal, *WITH_LOSS),
+            (3,),
+            (NO_LOSS, skipped),
+            PLACES,
+            loss=True,
         ),
         UpdateRequirement(
             "train.empty",
             step,
-            ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED),
+            (*EMPTY, *EMPTY_LOSS, *LOSS, *unequal, *WITH_LOSS, *EMPTY_WITH_LOSS),
             (3,),
+            (NO_LOSS, (RANK_MISMATCH, "update_empty_leaves"), *EMPTY_ERRORS),
+            ("samples=0", "samples=!0", *PLACES),
             sizes=draw_sizes_with_empty_rank,
             loss=True,
-            errors=((RANK_MISMATCH, "update_empty_leaves"),),
         ),
     ]
