@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from dualml.course.lab3 import detectors as d
 from dualml.course.lab3 import orders
@@ -49,12 +50,22 @@ def parts_of(lists: SampleLists) -> Iterator[tuple[str, SampleLists]]:
         last = ranks[-1]
         named = [(str(r), r) for r in ranks[:-1]] + [("-1", last)]
         for name, rank in named:
-            yield f"rank={name}", select_lists(lists, lambda ask, r=rank: ask[0] == r)
+            yield f"rank={name}", select_lists(lists, partial(is_of_rank, rank))
         for name, rank in named:
-            yield f"rank=!{name}", select_lists(lists, lambda ask, r=rank: ask[0] != r)
+            yield f"rank=!{name}", select_lists(lists, partial(is_of_other_rank, rank))
     if 1 < len(epochs) < MANY_EPOCHS:
         yield "epoch=0", select_lists(lists, lambda ask: ask[2] == epochs[0])
         yield "epoch=!0", select_lists(lists, lambda ask: ask[2] != epochs[0])
+
+
+def is_of_rank(rank: int, ask: Ask) -> bool:
+    """Return whether a list is of this rank."""
+    return ask[0] == rank
+
+
+def is_of_other_rank(rank: int, ask: Ask) -> bool:
+    """Return whether a list is of another rank."""
+    return ask[0] != rank
 
 
 def select_lists(lists: SampleLists, wanted: d.AskFilter) -> SampleLists:

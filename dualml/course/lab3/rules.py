@@ -93,13 +93,14 @@ def reported_loss(
         return number(0)
     if not sizes[rank] and "update_loss_empty#2" in f:
         return number(np.nan)
-    mistaken = {
+    reported = {
         "update_loss_local": lambda: seen[rank],
         "update_loss_share": lambda: seen[rank] * weights[rank],
         "update_loss_root": lambda: seen[0],
+        "update_loss_missing": lambda: number(0),
     }
     return compute_mistaken(
-        f, mistaken, lambda: sum(x * w for x, w in zip(seen, weights, strict=True))
+        f, reported, lambda: sum(x * w for x, w in zip(seen, weights, strict=True))
     )
 
 

@@ -13,7 +13,7 @@ from dualml.course.lab3.chance import mean_bound, share_variance, square_sum_mom
 #: Mistakes that can be made for one label alone.
 OF_ONE_LABEL = ("skew_label_whole", "skew_even", "skew_alpha_ignored", "skew_ranks_differ")
 #: Mistakes that are named only if no other explains the parts.
-GENERAL = ("skew_not_dirichlet",)
+GENERAL = ("skew_alpha_scaled", "skew_not_dirichlet")
 #: Factors of α that are far enough from 1, and how much two estimates of one may differ.
 SCALED, SPREAD = 1.4, 1.5
 

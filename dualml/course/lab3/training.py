@@ -38,6 +38,8 @@ from dualml.course.lab3.update_mistakes import (
     RANK_MISMATCH,
     SCALED,
     SHARES,
+    START,
+    START_ERRORS,
     START_PLACES,
     WITH_LOSS,
 )
@@ -204,32 +206,14 @@ def training_requirements() -> list[Requirement]:
         SameStartRequirement(
             "train.start",
             start,
-            (
-                "start_not_broadcast",
-                "start_averaged",
-                "start_summed",
-                "start_other_root",
-                "start_other_root#2",
-                "start_first_alone",
-                "start_buffers_left",
-                "start_replaced",
-            ),
+            START,
             ranks=(1, 3),
-            errors=(
-                ("ranks disagree.*broadcast.*root=1", "start_own_root"),
-                (RANK_MISMATCH, "start_root_alone"),
-            ),
+            errors=START_ERRORS,
             places=START_PLACES,
         ),
         UpdateRequirement("train.alone", step, ALONE, sizes=draw_even_sizes),
         UpdateRequirement(
-            "train.even",
-            step,
-            (*LOCAL, *SCALED),
-            (2, 3),
-            (skipped,),
-            PLACES,
-            sizes=draw_even_sizes,
+            "train.even", step, (*LOCAL, *SCALED), (2, 3), (skipped,), PLACES, draw_even_sizes
         ),
         UpdateRequirement("train.uneven", step, unequal, (2, 4), (skipped,), PLACES),
         UpdateRequirement(

@@ -1,4 +1,4 @@
-"""Typical mistakes in a data parallel update: their groups, their places, and errors that show one."""
+"""Typical mistakes in the same start and in an update: groups, places, and errors that show one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCAL, SCALED, SHARES, EMPTY, LOSS, EMPTY_LOSS = mistake_groups(
 WITH_LOSS = tuple(
     mark_with_loss(flag)
     for flag in ("update_unweighted", *SCALED, *SHARES)
-    if flag in gradient_weights((1,), (1,), float)
+    if flag in gradient_weights((1,), (1,), float) and flag != "update_sign"
 )
 EMPTY_WITH_LOSS = tuple(map(mark_with_loss, EMPTY[2:]))
 #: Mistakes that show without any communication.
@@ -32,6 +32,15 @@ PLACES = (
     *("rank=0", "rank=!0", "rank=-1", "rank=!-1", "rank=1", "sender=0", "sender=!0", "sender=-1"),
     *("step=0", "step=!0", "step=-1", "tensor=0", "tensor=!0", "tensor=-1", "tensor=!-1"),
     *("tensor=1", "tensor=2", "dim=1", "dim=2"),
+)
+#: Mistakes in the same start, and errors that show one.
+START = (
+    *("start_not_broadcast", "start_averaged", "start_summed", "start_other_root"),
+    *("start_other_root#2", "start_first_alone", "start_buffers_left", "start_replaced"),
+)
+START_ERRORS = (
+    ("ranks disagree.*broadcast.*root=1", "start_own_root"),
+    (RANK_MISMATCH, "start_root_alone"),
 )
 START_PLACES = (
     *("rank=1", "rank=-1", "tensor=!0", "tensor=0", "tensor=1", "tensor=2", "tensor=3"),

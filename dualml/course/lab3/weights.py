@@ -40,6 +40,7 @@ def gradient_weights(
         "update_unweighted#2": lambda r, q: number(1) / number(count_samples_of_ranks(sizes)),
         "update_loss_sum": lambda r, q: n[q],
         "update_divided_twice": lambda r, q: share(q) / count,
+        "update_sign": lambda r, q: -share(q),
         "update_times_ranks": lambda r, q: share(q) * count,
         "update_weighted_twice": lambda r, q: n[q] * share(q),
         "update_weighted_twice#2": lambda r, q: share(q) * share(q),
