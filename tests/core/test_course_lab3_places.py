@@ -137,6 +137,12 @@ def parts_of_shares(shares: Any) -> LabelParts:
     return parts
 
 
+def test_a_remainder_that_one_rank_always_gets_is_right() -> None:
+    rounded = "np.round(np.cumsum(shares)[:-1] * len(samples)).astype(int)"
+    down = "np.cumsum((shares[:-1] * len(samples)).astype(int))"
+    assert judged_functions(rounded, down, "label_skew") == set()
+
+
 def test_dependence_of_labels_tells_the_axes_apart() -> None:
     draw = np.random.default_rng(1)
     right = [

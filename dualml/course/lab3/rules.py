@@ -127,7 +127,7 @@ def trajectory(
         for step in range(1, steps + 1):
             now = flags_at(f, step=(step - 1, of))
             start = known if step == 1 else None
-            train_once(ranks, optimizers, step, now, number, options["loss"], out, start)
+            train_once(ranks, optimizers, step, now, out if options["loss"] else [], start)
             if "update_parameters" in now:
                 sizes = [len(own[f"y/{step}"]) for own in ranks]
                 average_parameters(optimizers, sizes, now, number)
@@ -141,18 +141,17 @@ def train_once(
     optimizers: Sequence[RankOptimizer],
     step: int,
     f: Flags,
-    number: Any,
-    reports: bool,
     out: Sequence[dict[str, Any]],
     known: Evaluation | None = None,
 ) -> None:
-    """Make one update on every rank, and write the losses that they report into ``out`` if
-    ``reports``.
+    """Make one update on every rank, and write the losses that they report into ``out``, unless it
+    is empty.
 
     Args:
         known: each rank's loss and gradient before the update, if they are known.
     """
     f, with_loss = split_with_loss(f)
+    number = optimizers[0].number
     sizes = [len(own[f"y/{step}"]) for own in ranks]
     first = [len(own["y/1"]) for own in ranks]
     given = [
@@ -193,7 +192,7 @@ def train_once(
             used = optimizer.gradient_to_use(name, g, len(ranks), own)
             if not skips_update(own, rank, sizes):
                 optimizer.step(name, used, own)
-    if reports:
+    if out:
         of_losses = {**loss_weights(sizes, number), **(mistaken if with_loss else {})}
         late = any("update_loss_after" in here for here in places)
         after = [loss for loss, _ in evaluate()] if late else []

@@ -15,7 +15,7 @@ OF_ONE_LABEL = ("skew_label_whole", "skew_even", "skew_alpha_ignored", "skew_ran
 #: Mistakes that are named only if no other explains the parts.
 GENERAL = ("skew_alpha_scaled", "skew_not_dirichlet")
 #: Factors of α that are far enough from 1, and how much two estimates of one may differ.
-SCALED, SPREAD = 1.4, 1.5
+SCALED, MAX_FACTOR_RATIO = 1.4, 1.5
 
 
 def find_skew_mistake(flags: Sequence[str], parts: s.LabelParts) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def scales_alpha(parts: s.LabelParts) -> bool:
     factor = float(np.sqrt(np.prod(factors)))
     return (
         max(factor, 1 / factor) > SCALED
-        and max(factors) < SPREAD * min(factors)
+        and max(factors) < MAX_FACTOR_RATIO * min(factors)
         and matches_alpha(parts, lambda alpha: factor * alpha)
     )
 

@@ -72,7 +72,8 @@ def label_dependence(parts: LabelParts, alpha: float) -> float:
     """Return the variance of a rank's sum of shares over the labels, divided by the sum of the
     variances: 1 if the labels' shares are independent, 0 if the ranks' sizes are equal, more than 1
     if labels have the same shares. 1 if all shares are equal."""
-    off = parts.shares_of(alpha) - 1 / parts.ranks
+    shares = parts.shares_of(alpha)
+    off = shares - shares.mean(0)  # what rounding always leaves to one rank is no dependence
     apart = (off**2).mean((0, 2)).sum()
     return float((off.sum(1) ** 2).mean() / apart) if apart > EQUAL else 1.0
 

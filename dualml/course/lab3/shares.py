@@ -17,7 +17,7 @@ ALPHAS = (0.1, 1.0, 100.0)
 MIN_SECOND_RANK_SAMPLES = 5
 #: Largest fraction of a rank's samples of a label that it may have again with another seed, on
 #: average, for equal shares.
-MOST_AGAIN = 0.6
+MAX_REPEATED_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def repeats_samples(parts: LabelParts) -> bool:
         for one, other in zip(found[::2], found[1::2], strict=False)
         for a, b in zip(one, other, strict=True)
     ]
-    return float(np.mean(again)) > MOST_AGAIN
+    return float(np.mean(again)) > MAX_REPEATED_SHARE
 
 
 def check_samples_vary(parts: LabelParts) -> Violation | None:

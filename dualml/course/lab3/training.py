@@ -26,7 +26,6 @@ from dualml.course.lab3.rank_optimizer import WEIGHTS
 from dualml.course.lab3.rules import Evaluation, loss_and_gradient, trajectory
 from dualml.course.lab3.start_rule import broadcast_start
 from dualml.course.lab3.update_mistakes import (
-    ALONE,
     EMPTY,
     EMPTY_ERRORS,
     EMPTY_LOSS,
@@ -34,6 +33,7 @@ from dualml.course.lab3.update_mistakes import (
     LOCAL,
     LOSS,
     NO_LOSS,
+    ONE_RANK_MISTAKES,
     PLACES,
     RANK_MISMATCH,
     SCALED,
@@ -45,7 +45,7 @@ from dualml.course.lab3.update_mistakes import (
 )
 
 #: Largest distance, relative to the largest number, at which two first updates may agree.
-ALIKE = 1e-3
+FIRST_UPDATE_TOLERANCE = 1e-3
 
 
 #: Names of the samples among the results of an update.
@@ -173,7 +173,7 @@ class UpdateRequirement(RankResultRequirement):
                 if own[key].shape != a.shape:
                     return True
                 off = distances(own[key], a)
-                if np.any(off > ALIKE * (1 + max_finite(a))):
+                if np.any(off > FIRST_UPDATE_TOLERANCE * (1 + max_finite(a))):
                     return True
         return False
 
@@ -211,7 +211,7 @@ def training_requirements() -> list[Requirement]:
             errors=START_ERRORS,
             places=START_PLACES,
         ),
-        UpdateRequirement("train.alone", step, ALONE, sizes=draw_even_sizes),
+        UpdateRequirement("train.alone", step, ONE_RANK_MISTAKES, sizes=draw_even_sizes),
         UpdateRequirement(
             "train.even", step, (*LOCAL, *SCALED), (2, 3), (skipped,), PLACES, draw_even_sizes
         ),

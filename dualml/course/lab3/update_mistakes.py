@@ -16,7 +16,13 @@ WITH_LOSS = tuple(
 )
 EMPTY_WITH_LOSS = tuple(map(mark_with_loss, EMPTY[2:]))
 #: Mistakes that show without any communication.
-ALONE = ("update_accumulated", "update_nothing", "update_twice", "update_late", "update_late#2")
+ONE_RANK_MISTAKES = (
+    "update_accumulated",
+    "update_nothing",
+    "update_twice",
+    "update_late",
+    "update_late#2",
+)
 #: Pattern of the errors that occur if one rank does not take part.
 RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 #: Pattern of the error of `train_steps` if an update returns no number.
