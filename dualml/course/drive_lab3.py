@@ -74,17 +74,6 @@ def label_parts(
     return {**pack_lists(results, target), **more}
 
 
-def read_loss(loss: Any) -> Any:
-    """Return the loss that a student's update returned, as an array of one number, shape (). Raise
-    `TypeError` for what is no number."""
-    try:
-        return np.asarray(float(loss))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"train_step returned {type(loss).__name__}; expected the loss as a float"
-        ) from error
-
-
 #: Loops over samplers: ``first``; ``again`` over the same one, after one that was left early;
 #: ``fresh`` over one made for the epoch; ``apart`` over one on which another epoch was set; and
 #: ``loaded`` by the framework's loader.

@@ -9,12 +9,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import ops
 
-from dualml_ms.course.drive_checkpoint import checkpoint as checkpoint
 from dualml_ms.course.drive_accumulation import accumulate as accumulate
 from dualml_ms.course.drive_bottleneck import balanced as balanced
 from dualml_ms.course.drive_bottleneck import diagnose as diagnose
 from dualml_ms.course.drive_bottleneck import measure as measure
 from dualml_ms.course.drive_bottleneck import split as split
+from dualml_ms.course.drive_checkpoint import checkpoint as checkpoint
 from dualml_ms.course.drive_group import cluster as cluster
 from dualml_ms.course.drive_lab2 import aggregate as aggregate
 from dualml_ms.course.drive_lab2 import measured as measured

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml_torch.course.drive_checkpoint import checkpoint as checkpoint
 from dualml_torch.course.drive_accumulation import accumulate as accumulate
 from dualml_torch.course.drive_bottleneck import balanced as balanced
 from dualml_torch.course.drive_bottleneck import diagnose as diagnose
 from dualml_torch.course.drive_bottleneck import measure as measure
 from dualml_torch.course.drive_bottleneck import split as split
+from dualml_torch.course.drive_checkpoint import checkpoint as checkpoint
 from dualml_torch.course.drive_lab2 import aggregate as aggregate
 from dualml_torch.course.drive_lab2 import measured as measured
 from dualml_torch.course.drive_lab2 import ring as ring

@@ -26,7 +26,7 @@ ONE_RANK_MISTAKES = (
 #: Pattern of the errors that occur if one rank does not take part.
 RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 #: Pattern of the error of `train_steps` if an update returns no number.
-NO_LOSS = (r"TypeError: train_step returned", "update_loss_missing")
+NO_LOSS = (r"train_step\(…\): ", "update_loss_missing")
 #: Patterns of errors that occur if a rank without samples computes as if it had some.
 EMPTY_ERRORS = (
     (r"(TypeError|AttributeError|ValueError): .*None", "update_empty_error"),
