@@ -4,6 +4,7 @@ validation."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def load(
         if small:
             merge_tables(table, few)
         table["quick"] = True
-        arms = arms or chosen
+        arms = arms or [rename_resized(word, table, world_size) for word in chosen]
     if small:
         multiply_epochs(table)
     resolve_paths(table, path.parent)
@@ -188,6 +189,14 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
         )
     table["arms"] = expanded
     return origins
+
+
+def rename_resized(name: str, table: JsonMapping, world_size: int | None) -> str:
+    """Return the name that an arm such as ``ring-n2`` has with other ranks, ``ring-n4``; the name
+    itself without ``world_size``, or if the file has an arm of that name."""
+    if world_size is None or name in (table.get("arms") or {}):
+        return name
+    return re.sub(r"-n\d+$", f"-n{world_size}", name)
 
 
 def is_table(table: JsonMapping, key: str) -> bool:

@@ -66,6 +66,14 @@ def test_settings_of_models_that_were_not_selected_are_dropped(tmp_path: Path) -
         assert Experiment.model_validate(described).describe() == described
 
 
+def test_quick_selects_the_same_arms_with_other_numbers_of_ranks() -> None:
+    for lab in ("lab2", "lab3"):
+        names = [name.replace("-n2", "-n4") for name in load(lab, quick=True).arms]
+        arms = load(lab, quick=True, world_size=4).arms
+        assert list(arms) == names
+        assert {arm.world_size for arm in arms.values()} == {1, 4}
+
+
 def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text(
