@@ -1,6 +1,6 @@
 """Write the tables that pages take from the code: published figures into `docs/install.md`,
 `docs/cost-measured.md`, `docs/plan.md` and `docs/plan-model.md`, names of version 0.1 into
-`docs/glossary.md`; and what the commands print that `docs/plan.md` shows.
+`docs/glossary.md`, requirements of exercises into `docs/requirements.md`; and what the commands print that `docs/plan.md` shows.
 
 python docs/tables.py [FOLDER]
 
@@ -27,6 +27,7 @@ from dualml.common.files import write_bytes
 from dualml.common.former_members import FORMER_MEMBERS
 from dualml.common.former_paths import BACKEND, CORE
 from dualml.common.words import LANGUAGES, Messages, numbers
+from dualml.course.labs import LABS, load_lab
 from dualml.experiment.keys import RENAMED_KEYS
 from dualml.interface.doctor.fit import published_releases as releases
 from dualml.report import published as collective_tables
@@ -257,7 +258,29 @@ def former_keys() -> Iterator[list[str]]:
         ]
 
 
+def render_requirements(lang: str) -> str:
+    """Render a table for each lab's exercises: every requirement with the file, and the class or
+    function, that it concerns, and its text on the student's page."""
+    texts, words = read_texts(lang)["requirements"], Messages(lang)
+    blocks = []
+    for lab in LABS:
+        rows: dict[tuple[str, str], list[str]] = {}  # files of both frameworks share a row
+        for file in load_lab(lab).files:
+            for requirement in file.requirements:
+                key = requirement.target, requirement.name
+                rows.setdefault(key, []).append(f"`{file.name}`")
+        head = [texts["column"][key] for key in ("name", "target", "text", "files")]
+        lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+        targets = list(dict.fromkeys(target for target, _ in rows))
+        for (target, name), files in sorted(rows.items(), key=lambda r: targets.index(r[0][0])):
+            text = words(f"requirement.{name}").replace("|", "\\|")
+            lines.append(f"| `{name}` | `{target}` | {text} | {', '.join(files)} |")
+        blocks.append("\n".join([f"## {texts['lab'][lab]}", "", *lines]))
+    return "\n\n".join(blocks)
+
+
 PAGES = {
+    "requirements": Page("requirements", render_requirements),
     "glossary": Page("names", render_former_names),
     "install": Page("combinations", render_releases),
     "cost-measured": Page("published", render_collectives),
