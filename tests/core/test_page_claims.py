@@ -125,3 +125,59 @@ def test_what_was_not_run_on_a_gpu_is_not_claimed() -> None:
     ]
     measured = "Nothing was run" not in (ROOT / "docs" / "gpu.md").read_text("utf-8")
     assert measured == any("CUDA" in each for each in classifiers)
+
+
+def refusal_reasons() -> dict[str, str]:
+    """Return the reason of each `not comparable` in the code → the key of its message."""
+    patterns = (
+        r'not_comparable\(\s*"(\w+)"',
+        r'"not comparable", "(\w+)"',
+        r'verdict="not comparable", reason="(\w+)"',
+        r'replace\(c, reason="(\w+)"',
+    )
+    keys = {"both_nan": "first.both_nan"}
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / "dualml" / "parity").rglob("*.py")):
+        code = path.read_text("utf-8")
+        for pattern in patterns:
+            for reason in re.findall(pattern, code):
+                found[reason] = keys.get(reason, f"reason.{reason}")
+    return found
+
+
+def refusal_messages(lang: str) -> set[str]:
+    """Return the texts of these reasons, of models and of trials, without a final full stop."""
+    folder = ROOT / "dualml" / "common" / "words" / lang
+    models = tomllib.loads((folder / "models.toml").read_text("utf-8"))["models"]
+    trials = tomllib.loads((folder / "common.toml").read_text("utf-8"))["reason"]
+    texts = set()
+    for reason, key in refusal_reasons().items():
+        assert key in models or reason in trials, reason
+        texts |= {table[name] for table, name in ((models, key), (trials, reason)) if name in table}
+    return {text.rstrip(".。") for text in texts}
+
+
+@pytest.mark.parametrize(("page", "lang"), [("models.md", "en"), ("models.zh.md", "zh")])
+def test_every_reason_not_to_compare_has_a_remedy(page: str, lang: str) -> None:
+    assert {"both_nan", "chaotic", "free_order", "lacks_operator"} < set(refusal_reasons())
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text, re.M))
+    for message in refusal_messages(lang):
+        assert rows.get(message), message
+
+
+@pytest.mark.parametrize("page", ["versions.md", "versions.zh.md"])
+def test_the_supported_versions_are_those_of_the_metadata(page: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    rows = re.findall(r"^\| (Python|PyTorch|MindSpore) \| (.*) \|$", text_of(page), re.M)
+    assert dict(rows)["Python"].startswith(project["requires-python"].removeprefix(">="))
+    for name, extra in (("PyTorch", "torch"), ("MindSpore", "mindspore")):
+        (wanted,) = [each for each in extras[extra] if each.startswith(f"{extra}>=")]
+        asked = wanted.partition(";")[0].removeprefix(extra)
+        assert f"`{asked}`" in dict(rows)[name]
+
+
+def text_of(page: str) -> str:
+    """Return the text of a page of the documentation."""
+    return (ROOT / "docs" / page).read_text("utf-8")
