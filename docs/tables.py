@@ -1,6 +1,7 @@
 """Write the tables that pages take from the code: published figures into `docs/install.md`,
 `docs/cost-measured.md`, `docs/plan.md` and `docs/plan-model.md`, names of version 0.1 into
-`docs/glossary.md`, requirements of exercises into `docs/requirements.md`; and what the commands print that `docs/plan.md` shows.
+`docs/glossary.md`, requirements of exercises into `docs/requirements.md`; and what the commands
+print that `docs/plan.md` shows.
 
 python docs/tables.py [FOLDER]
 
@@ -161,7 +162,25 @@ def render_accuracy(lang: str) -> str:
             signs = [plan_tables.format_signed_percent(errors[key]) for key in ("bias", "worst")]
             cells = [name, *error_cells(errors)[:2], *signs]
             by_device.append(f"| {' | '.join(cells)} |")
-    return "\n".join([texts["counts"].format(**result["count"]), "", *lines, "", *by_device])
+    counts = texts["counts"].format(**result["count"])
+    trust = texts["trust"].format(**summarize_errors(half))
+    return "\n".join([trust, "", counts, "", *lines, "", *by_device])
+
+
+def summarize_errors(half: Mapping[str, Any]) -> dict[str, str]:
+    """Return the errors that decide whether a plan can be relied on, as texts."""
+    every, experts = half["all"], half["by_family"]["mixture of experts"]
+    time, memory, moe = every["time"], every["memory"], experts["time"]
+    return {
+        "memory": numbers.percent(memory["median"]),
+        "memory_worst": plan_tables.format_signed_percent(memory["worst"]),
+        "memory_bias": plan_tables.format_signed_percent(memory["bias"]),
+        "time": numbers.percent(time["median"]),
+        "moe": numbers.percent(moe["median"]),
+        "moe_worst": plan_tables.format_signed_percent(moe["worst"]),
+        "fitting": str(every["called_fitting"]),
+        "out": str(every["out_of_memory"]),
+    }
 
 
 def latest_result() -> Path:
