@@ -83,11 +83,11 @@ class Tally:
         process.
 
         For ``aggregate`` and ``accumulate`` these are ``sent/NAME``, the elements of each call of a
-        collective; for ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
-        ``elements``, ``peers`` and ``sizes``, to whom each message goes and its elements, and
-        ``first``, the elements of the first; for ``rows`` ``bytes``; for ``measured`` ``calls``, in
-        their order, 0 for a barrier; for ``layer`` ``forward`` and ``backward``, the elements of
-        the all-reduces of either part; for other kinds nothing.
+        collective; for ``zero`` those of the update with the most elements; for ``ring``
+        ``messages`` and ``elements``, ``peers`` and ``sizes``, to whom each message goes and its
+        elements, and ``first``, the elements of the first; for ``rows`` ``bytes``; for ``measured``
+        ``calls``, in their order, 0 for a barrier; for ``layer`` ``forward`` and ``backward``, the
+        elements of the all-reduces of either part; for other kinds nothing.
         """
         parts = self.parts.get(rank, [{}])
         if self.kind == "ring":

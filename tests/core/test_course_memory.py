@@ -19,7 +19,7 @@ from dualml.course.workspace import read_page, read_solution, read_translations
 
 #: Mistakes that change numbers; the others show in the length of the state and in the gradient.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
-MISTAKES = [*FLAGS, "whole_state", "gradient_changed"]
+MISTAKES = [*FLAGS, "whole_state", "zero_gradient_changed"]
 CALLS = [(r, call) for r in REQUIREMENTS for call in r.calls(np.random.default_rng(5))]
 
 
@@ -94,7 +94,7 @@ def test_a_changed_gradient_is_seen_and_a_kept_one_is_not() -> None:
     changed[1]["2/gradient"] = changed[1]["2/gradient"] / 2
     found = requirement.problem(call, Answer(changed))
     assert found is not None
-    assert (found[0].rank, found[0].key, found[1]) == (1, "2/gradient", ("gradient_changed",))
+    assert (found[0].rank, found[0].key, found[1]) == (1, "2/gradient", ("zero_gradient_changed",))
 
 
 def test_every_mistake_is_planted_in_both_frameworks() -> None:

@@ -18,7 +18,7 @@ MISTAKES = (
     "all_reduced",
     "not_gathered",
     "whole_state",
-    "gradient_changed",
+    "zero_gradient_changed",
 )
 VARIANTS = ("mean of the gradients first", "parts copied one by one")
 PLANTS = {p.name: p for p in load_plants("memory") if p.file == EXERCISE.name}

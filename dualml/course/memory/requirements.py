@@ -126,10 +126,10 @@ class KeptGradientRequirement(ZeroRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first changed number with the mistake ``gradient_changed``; None if there is
-        none."""
+        """Return the first changed number with the mistake ``zero_gradient_changed``; None if there
+        is none."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
-        return None if wrong is None else (wrong, ("gradient_changed",))
+        return None if wrong is None else (wrong, ("zero_gradient_changed",))
 
 
 REQUIREMENTS: Sequence[Requirement] = (

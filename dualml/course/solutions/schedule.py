@@ -6,7 +6,7 @@ from __future__ import annotations
 def schedule(stages: int, micro_batches: int, kind: str) -> list[list[tuple[str, int]]]:
     """The passes of every stage, in order.
 
-    Stage s can go forward with micro-batch m after stage s − 1 has, and backward after stage s + 1
+    Stage s can go forward with micro-batch k after stage s − 1 has, and backward after stage s + 1
     has gone backward (the last stage: after its own forward). Of two orders that take the same
     time, the one in which a stage keeps fewer micro-batches is the better one.
 
@@ -18,7 +18,7 @@ def schedule(stages: int, micro_batches: int, kind: str) -> list[list[tuple[str,
             backward in turn, then backward with the rest. So it keeps p − s at most.
 
     Returns:
-        for each stage a list of ``("F", m)`` and ``("B", m)``, m from 0.
+        for each stage a list of ``("F", k)`` and ``("B", k)``, k from 0.
     """
     # solution: begin
     orders = []
