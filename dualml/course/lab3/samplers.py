@@ -212,7 +212,7 @@ def sampler_requirements() -> list[Requirement]:
             "sampler.again",
             target,
             [p.check_repeatable, check_fresh_sampler, p.check_global_rng],
-            [*unsteady, "draw_global"],
+            [*unsteady, "draw_global", "sampler_epoch_ignored"],
         ),
         SamplerRequirement(
             "sampler.length", target, [check_length], [spent, "sampler_length"], lengths=True
