@@ -73,7 +73,9 @@ class LabelParts:
 
     def select_labels(self, *numbers: int) -> LabelParts:
         """Return these parts with the shares of some labels alone."""
-        return replace(self, chosen=numbers)
+        selected = replace(self, chosen=numbers)
+        selected.__dict__["label_counts"] = self.label_counts  # counted once for all labels
+        return selected
 
     def sums_of_squares(self, alpha: float) -> Array:
         """Return Σ p² over the ranks for every seed and label with one α, shape (seeds, labels);
