@@ -15,7 +15,7 @@ Draw = np.random.Generator
 #: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
 #: Difference, relative to the largest number, that no rounding in a few updates makes.
-FAR = 1e-3
+FAR_RTOL = 1e-3
 #: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
 #: show.
 RANK_MISMATCH = (
@@ -80,9 +80,10 @@ def select_keys(arrays: Arrays, keys: Sequence[str]) -> Arrays:
 
 def is_far(arrays: Sequence[Arrays], predicted: Sequence[Arrays]) -> bool:
     """Return whether an answer is farther from a prediction than rounding in a few updates can
-    be: by `FAR` of the largest number and of 1, or in a shape."""
+    be: by `FAR_RTOL` of the largest number and of 1, or in a shape."""
     most = [
-        {key: np.asarray(FAR * (1 + max_finite(a))) for key, a in own.items()} for own in predicted
+        {key: np.asarray(FAR_RTOL * (1 + max_finite(a))) for key, a in own.items()}
+        for own in predicted
     ]
     return first_difference(arrays, predicted, most) is not None
 

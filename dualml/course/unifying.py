@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dualml.course.exercise import Answer, ExerciseCall, Requirement
-from dualml.course.judge import Judgement, explains
+from dualml.course.judge import Judgement, coarse_limit_of, explains
 
 #: Requirement, one of its calls, and the answer to it.
 Answered = tuple[tuple[Requirement, ExerciseCall], Answer]
@@ -46,7 +46,7 @@ def explain_most(
             for n in numbers
             if judgements[n].flags == known.flags
             or all(
-                explains(r, call, answer, known.flags)
+                explains(r, call, answer, known.flags, coarse_limit_of(r, call))
                 for (r, call), answer in answered
                 if r is judgements[n].requirement
             )

@@ -21,7 +21,7 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
+from dualml.course.lab3.draws import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.mistakes import mistake_groups
 
 #: Rounds that are measured, and updates that are made.

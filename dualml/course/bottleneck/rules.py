@@ -9,7 +9,8 @@ import numpy as np
 
 from dualml.course.drive_bottleneck import KINDS
 from dualml.course.exercise import Array, Arrays, Flags
-from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
+from dualml.course.lab3.rank_optimizer import WEIGHTS
+from dualml.course.lab3.rules import loss_and_gradient
 from dualml.course.mistakes import compute_mistaken
 
 #: Factor by which a rank is busy longer than the others if it is a bottleneck.

@@ -195,7 +195,7 @@ def function_requirements() -> list[Requirement]:
             "sampling.replacement",
             sampling,
             [p.check_replacement],
-            ["draw_epoch_ignored", "draw_never_twice"],
+            ["draw_epoch_ignored", "draw_reordered", "draw_never_twice"],
             repeats_over="epochs",
         ),
         PartitionRequirement(

@@ -165,7 +165,11 @@ def check_every_sample_drawn(lists: SampleLists) -> Violation | None:
 
 
 def check_uniform(lists: SampleLists) -> Violation | None:
-    """Check that every rank draws each sample about equally often (χ², see `chance`)."""
+    """Check that every rank, and all ranks together, draw each sample about equally often (χ², see
+    `chance`)."""
+    whole = np.bincount(np.concatenate(list(lists.first.values())), minlength=lists.n)
+    if seen := excess_chi_square(whole, lists.n):
+        return Violation(f"np.bincount(all ranks): χ²({lists.n - 1})", *seen)
     for rank in lists.asked_ranks:
         drawn = np.concatenate([a for ask, a in lists.first.items() if ask[0] == rank])
         seen = excess_chi_square(np.bincount(drawn, minlength=lists.n), lists.n)
