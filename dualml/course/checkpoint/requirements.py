@@ -16,6 +16,7 @@ from dualml.course.checkpoint.folder import (
     FolderRequirement,
     make_call,
 )
+from dualml.course.checkpoint.inputs import training_inputs
 from dualml.course.checkpoint.rules import train_and_resume
 from dualml.course.computed import ComputedRequirement, Draw, is_far, rounding_tolerance
 from dualml.course.differences import first_difference
@@ -105,13 +106,8 @@ class CheckpointRequirement(ComputedRequirement):
         return None
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the value with which the new training began, which a load has to replace; empty
-        unless a loaded parameter or buffer is wrong."""
-        kind, _, name = difference.key.partition("/")
-        own = call.arrays[difference.rank].get(f"fresh/{name}")
-        if kind != "loaded" or difference.index is None or own is None:
-            return {}
-        return {f"{name}_0": float(own[difference.index])}
+        """Return the numbers from which the wrong one is computed (`training_inputs`)."""
+        return training_inputs(call.options, call.arrays, difference)
 
 
 def twin_of(key: str) -> str:

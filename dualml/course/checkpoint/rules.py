@@ -62,11 +62,11 @@ def draw_rows(generator: np.random.RandomState, options: Mapping[str, Any], samp
     return (raw % samples).astype(np.int64)
 
 
-def update(
+def mean_gradients(
     ranks: Sequence[RankTraining], options: Mapping[str, Any], arrays: Sequence[Arrays], number: Any
-) -> None:
-    """Make one update of all ranks with their mean gradient, and lower the rate at the end of an
-    epoch."""
+) -> dict[str, Any]:
+    """Draw a batch on every rank; return the means over the ranks of the gradients of ``weight``
+    and ``bias``, and as ``shift`` the mean of the samples."""
     gradients: list[dict[str, Any]] = []
     for own, a in zip(ranks, arrays, strict=True):
         rows = (draw_rows(own.generator, options, len(a["x"])) + own.epoch) % len(a["x"])
@@ -74,8 +74,15 @@ def update(
         moved = x - v["shift"]
         off = number(2) * (moved @ v["weight"] + v["bias"] - y) / number(y.size)
         gradients.append({"weight": moved.T @ off, "bias": off.sum(0), "shift": x.mean(0)})
-    mean = {n: sum(g[n] for g in gradients) / number(len(ranks)) for n in gradients[0]}
-    h = options["hyper"]
+    return {n: sum(g[n] for g in gradients) / number(len(ranks)) for n in gradients[0]}
+
+
+def update(
+    ranks: Sequence[RankTraining], options: Mapping[str, Any], arrays: Sequence[Arrays], number: Any
+) -> None:
+    """Make one update of all ranks with their mean gradient, and lower the rate at the end of an
+    epoch."""
+    mean, h = mean_gradients(ranks, options, arrays, number), options["hyper"]
     for own in ranks:
         for name in () if own.is_detached else WEIGHTS:
             v = number(h["momentum"]) * own.values[f"momentum/{name}"] + mean[name]

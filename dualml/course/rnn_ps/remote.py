@@ -25,8 +25,9 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.language_model import WEIGHTS, weight_shapes
+from dualml.course.language_model import weight_shapes
 from dualml.course.mistakes import mistake_groups
+from dualml.course.rnn_ps.inputs import remote_inputs
 from dualml.course.rnn_ps.remote_rules import train_remote
 
 #: As many sequences as words of each, so that the two axes can be mistaken for one another.
@@ -104,17 +105,9 @@ class RemoteModelRequirement(ComputedRequirement):
         return is_far(answer.arrays, self.expected(call, flags))
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return θ and momentum v before the update that is wrong, and its gradient g; empty
-        unless a parameter is wrong."""
-        step, _, name = difference.key.partition("/")
-        if name not in ("table", *WEIGHTS) or difference.index is None:
-            return {}
+        """Return the numbers from which the wrong one is computed (`remote_inputs`)."""
         made = train_remote(call.options, call.arrays[1])
-        last = int(step) - 1
-        before = made[f"{last}/{name}"] if last else call.arrays[1][name]
-        parts = {f"θ_{last}": before, f"v_{last}": made[f"v/{step}/{name}"]}
-        parts[f"g_{step}"] = made[f"g/{step}/{name}"]
-        return {n: float(a[difference.index]) for n, a in parts.items()}
+        return remote_inputs(call.arrays[1], made, difference)
 
 
 REMOTE: Sequence[Requirement] = (

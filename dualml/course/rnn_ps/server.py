@@ -28,6 +28,7 @@ from dualml.course.exercise import (
 )
 from dualml.course.language_model import weight_shapes
 from dualml.course.mistakes import mistake_groups
+from dualml.course.rnn_ps.inputs import server_inputs
 from dualml.course.rnn_ps.server_rules import train_with_server
 
 BATCH, LENGTH, WORDS, WIDTH, HIDDEN_SIZE, STEPS = 3, 4, 24, 4, 2, 3
@@ -110,17 +111,9 @@ class ServerRequirement(ComputedRequirement):
         return is_far(answer.arrays, self.expected(call, flags))
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return what a wrong number of the table is computed from: the number before, and each
-        trainer's gradient for it; empty for other results."""
-        step, _, name = difference.key.partition("/")
-        if name != "table" or difference.index is None:
-            return {}
-        made, last = train_with_server(call.options, call.arrays), int(step) - 1
-        before = made[0][f"{last}/table"] if last else call.arrays[0]["table"]
-        shown = {f"E_{last}": float(before[difference.index])}
-        for rank, own in enumerate(made[1:], 1):
-            shown[f"g_{step} (rank {rank})"] = float(own[f"{step}/gradient"][difference.index])
-        return shown
+        """Return the numbers from which the wrong one is computed (`server_inputs`)."""
+        made = train_with_server(call.options, call.arrays)
+        return server_inputs(call.arrays, made, difference)
 
 
 @dataclass

@@ -20,7 +20,8 @@ def train_with_server(
     number: type[np.floating[Any]] = np.float64,
 ) -> list[Arrays]:
     """Compute ``3/table`` and ``3/weights`` after update 3 on rank 0, and on every trainer
-    ``3/loss`` and ``3/gradient``, of the update and for the table."""
+    ``3/loss`` of the update, and its gradients ``3/gradient`` for the table and
+    ``3/weight_gradient``."""
     now = {name: arrays[0][name].astype(number) for name in ("table", *WEIGHTS)}
     begin, trainers = dict(now), range(1, len(arrays))
     out: list[dict[str, Any]] = [{} for _ in arrays]
@@ -37,7 +38,10 @@ def train_with_server(
                 seen = {**begin, "table": seen["table"]}
             loss, gradients[r] = differentiate(seen, asked[r], arrays[r][f"y/{step}"], options)
             out[r][f"{step}/loss"] = np.asarray(loss)
-            out[r][f"{step}/gradient"] = add_rows(now["table"], asked, {r: gradients[r]}, RIGHT)
+            out[r] |= {
+                f"{step}/gradient": add_rows(now["table"], asked, {r: gradients[r]}, RIGHT),
+                f"{step}/weight_gradient": join_weights(gradients[r]),
+            }
             if "updated_between" in here:
                 move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), here, number)
         if "updated_between" not in here:
