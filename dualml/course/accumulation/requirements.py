@@ -147,15 +147,22 @@ class AccumulationRequirement(ComputedRequirement):
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return the parameter's element before the wrong update, the tokens of each rank, and the
-        mean gradient, with its norm if it is clipped; empty if no element of a parameter is
-        wrong."""
+        mean gradient, with its norm if it is clipped; for a loss the sum of losses and the tokens
+        of each rank, for a number of updates those of micro-batches; empty for anything else."""
         step, _, name = difference.key.partition("/")
-        if name not in WEIGHTS or difference.index is None:
+        if difference.index is None or not (name in WEIGHTS or step in ("updates", "losses")):
             return {}
+        if step == "updates":
+            counts = {name: call.options[name] for name in ("epochs", "micro_batches")}
+            return {**counts, "k": call.options["hyper"]["k"]}
         training = train(call.options, call.arrays)
+        if step == "losses":
+            made = training.details[difference.index[0]]
+            shown = {f"L_{rank}": float(loss) for rank, loss in enumerate(made["loss"])}
+            return shown | {f"N_{rank}": n for rank, n in enumerate(made["tokens"])}
         right = training.out[0]
         before = right.get(f"{int(step) - 1}/{name}", call.arrays[0][f"p/{name}"])
-        shown: dict[str, Any] = {f"θ_{int(step) - 1}": float(before[difference.index])}
+        shown = {f"θ_{int(step) - 1}": float(before[difference.index])}
         made = training.details[int(step) - 1]
         shown |= {f"N_{rank}": n for rank, n in enumerate(made["tokens"])}
         shown["g"] = float(made["gradient"][name][difference.index])

@@ -166,7 +166,7 @@ class AccumulatedTraining:
         lr, most: step size and largest norm, in the dtype of all numbers; k: micro-batches of an
             update.
         states: one per rank; ``out`` and ``losses`` are its results.
-        details: for each update ``tokens`` of each rank, ``gradient`` before clipping, ``norm``.
+        details: for each update each rank's ``tokens`` and sum ``loss``; ``gradient``, ``norm``.
     """
 
     lr: Any
@@ -190,7 +190,8 @@ class AccumulatedTraining:
         found = [combine(states, rank, self.most, self.k, self.f) for rank in ranks]
         whole = combine(states, 0, number(np.inf), self.k, self.f)
         tokens = [sum(state.counts) for state in states]
-        self.details.append({"tokens": tokens, "gradient": whole, "norm": norm_of(whole)})
+        sums = {"tokens": tokens, "loss": [state.loss for state in states]}
+        self.details.append({**sums, "gradient": whole, "norm": norm_of(whole)})
         for rank, state in enumerate(states):
             own = self.out[rank]
             self.losses[rank].append(mean_loss(states, rank, self.f, number))

@@ -21,6 +21,7 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
+from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
 from dualml.course.lab3.draws import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.mistakes import mistake_groups
 
@@ -78,13 +79,14 @@ class MeasureRequirement(ComputedRequirement):
         return found
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the seconds of each counted round from which the wrong number is computed; empty
-        if it is not the time of computing or sending."""
-        if not difference.index or difference.index[1] == 2:
+        """Return the seconds of each counted round from which the wrong number is computed: those
+        of computing, sending or waiting; empty if the table has another shape."""
+        if not difference.index:
             return {}
         rank, column = difference.index
-        name = ("compute", "transfer")[column]
-        seconds = call.arrays[rank][name]
+        name = ("compute", "transfer", "wait")[column]
+        busy = np.array([own["compute"] + own["transfer"] for own in call.arrays])
+        seconds = {**call.arrays[rank], "wait": busy.max(0) - busy[rank]}[name]
         return {f"{name}_{i}": float(seconds[i]) for i in range(1, ROUNDS + 1)}
 
 
@@ -190,6 +192,26 @@ class BalancedStepRequirement(ComputedRequirement):
         exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
         most = rounding_tolerance(exact, single, lambda key: "rows" not in key)
         return [dict.fromkeys(own, most) for own in exact]
+
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update, and each rank's number of samples
+        and gradient in it; for a number of rows the sizes alone."""
+        step, _, name = difference.key.partition("/")
+        if difference.index is None:
+            return {}
+        sizes = call.options["hyper"]["sizes"]
+        counts = {f"n_{rank}": size for rank, size in enumerate(sizes)}
+        if name == "rows":
+            return counts
+        at, own, right = int(step) - 1, call.arrays[0], self.expected(call)[0]
+        weights = {w: right.get(f"{at}/{w}", own[f"p/{w}"]) for w in WEIGHTS}
+        shown = {f"θ_{at}": float(weights[name][difference.index])}
+        for rank, size in enumerate(sizes):
+            part = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+            given = (own["p/shift"], own[f"x/{step}"][part], own[f"y/{step}"][part])
+            gradient = loss_and_gradient(weights, *(a.astype(np.float64) for a in given))[1]
+            shown |= {f"n_{rank}": size, f"g_{rank}": float(gradient[name][difference.index])}
+        return shown
 
 
 REQUIREMENTS: Sequence[Requirement] = (
