@@ -95,11 +95,14 @@ class RpcPipelineRequirement(ComputedRequirement):
         return wrong
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the parameter's element before the wrong update and its gradient, or the loss;
-        empty if the difference has no element."""
+        """Return the parameter's element before the wrong update and its gradient, or the errors
+        of the outputs for a loss; for an output of the trained model the sample's activations, and
+        the output's weights and bias; empty if the difference has no element."""
         step, _, rest = difference.key.partition("/")
-        if difference.index is None or not step.isdigit():
+        if difference.index is None or not (step.isdigit() or step == "outputs"):
             return {}
+        if step == "outputs":
+            return output_inputs(self.expected(call)[0], call.arrays[0], difference.index)
         stage, _, name = rest.rpartition("/")
         update = explain_update(*stages_of(call), int(step))
         return update.numbers(int(stage or 0), name, difference.index)
@@ -130,9 +133,22 @@ def join_stages(made: Sequence[Arrays]) -> dict[str, Any]:
 
 def outputs_of(trained: Arrays, x: Any) -> Any:
     """Return the outputs of the trained model for samples ``x``, one per row."""
-    w0, b0, w1, b1 = (trained[f"{STEPS}/{i}/{n}"] for i in (0, 1) for n in ("weight", "bias"))
-    z = x @ w0.T + b0
-    return z / (1 + np.abs(z)) @ w1.T + b1
+    return activations_of(trained, x) @ trained[f"{STEPS}/1/weight"].T + trained[f"{STEPS}/1/bias"]
+
+
+def activations_of(trained: Arrays, x: Any) -> Any:
+    """Return what stage 0 of the trained model sends for samples ``x``, one per row."""
+    z = x @ trained[f"{STEPS}/0/weight"].T + trained[f"{STEPS}/0/bias"]
+    return z / (1 + np.abs(z))
+
+
+def output_inputs(trained: Arrays, given: Arrays, index: tuple[int, ...]) -> dict[str, Any]:
+    """Return from what an output of the trained model is computed: the sample's activations h, and
+    the output's weights W and bias b."""
+    i, j = index
+    h = activations_of(trained, given[f"x/{STEPS}"][i].astype(np.float64))
+    w, b = trained[f"{STEPS}/1/weight"][j], trained[f"{STEPS}/1/bias"][j]
+    return {"h": tuple(map(float, h)), "W": tuple(map(float, w)), "b": float(b)}
 
 
 def rpc_requirements() -> list[Requirement]:
