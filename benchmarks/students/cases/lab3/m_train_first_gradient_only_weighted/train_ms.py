@@ -1,0 +1,59 @@
+"""Lab 3: data parallel training on several ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import ops
+
+
+def same_start(comm: Any, net: Any) -> None:
+    """Every rank goes on with rank 0's parameters, trained or not, in place.
+
+    Args:
+        comm: the communicator.
+        net: a `mindspore.nn.Cell`, another one on every rank.
+    """
+    # your code: begin
+    for p in net.get_parameters():
+        ops.assign(p, comm.broadcast(p.value()))
+    # your code: end
+
+
+def train_step(comm: Any, net: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any) -> float:
+    """One update, the same on every rank, with the gradient of the mean loss of all ranks' samples:
+    g = Σ_r (n_r / Σ_q n_q) g_r, where g_r is that of the mean of rank r's n_r samples.
+
+    Args:
+        comm: the communicator.
+        net: a `mindspore.nn.Cell`; ``net(x)`` are the outputs.
+        loss_fn: (outputs, y) → mean loss of these samples.
+        optimizer: called with the gradients, in the order of ``net.trainable_params()``.
+        x, y: this rank's samples, (n_r, …) each; n_r may be another one on every rank and in every
+            update, and 0 on some.
+
+    Returns:
+        the mean loss of all ranks' samples, before the update; the same on every rank.
+    """
+
+    # your code: begin
+    weights = net.trainable_params()
+
+    def forward(x, y):
+        return loss_fn(net(x), y)
+
+    n = len(x)
+    total = comm.all_reduce(ms.Tensor(n, ms.float32))
+    loss = ms.Tensor(0.0, ms.float32)
+    grads = [ops.zeros_like(w) for w in weights]
+    if n > 0:
+        loss, grads = ms.value_and_grad(forward, None, weights)(x, y)
+    grads = list(grads)
+    factor = n / float(total)
+    for i in range(len(grads)):
+        grads[i] = comm.all_reduce(grads[i] * factor)
+        factor = 1.0 / comm.size
+    optimizer(tuple(grads))
+    return float(comm.all_reduce(loss * n) / total)
+    # your code: end

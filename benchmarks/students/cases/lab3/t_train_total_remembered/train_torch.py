@@ -1,0 +1,55 @@
+"""Lab 3: data parallel training on several ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+@torch.no_grad()
+def same_start(comm: Any, model: Any) -> None:
+    """Every rank goes on with rank 0's parameters and buffers, in place.
+
+    Args:
+        comm: the communicator.
+        model: a `torch.nn.Module`, another one on every rank.
+    """
+    # your code: begin
+    for tensor in list(model.parameters()) + list(model.buffers()):
+        tensor.copy_(comm.broadcast(tensor))
+    # your code: end
+
+
+def train_step(comm: Any, model: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any) -> float:
+    """One update, the same on every rank, with the gradient of the mean loss of all ranks' samples:
+    g = Σ_r (n_r / Σ_q n_q) g_r, where g_r is that of the mean of rank r's n_r samples.
+
+    Args:
+        comm: the communicator.
+        model: a `torch.nn.Module`; ``model(x)`` are the outputs.
+        loss_fn: (outputs, y) → mean loss of these samples.
+        optimizer: with ``zero_grad()`` and ``step()``.
+        x, y: this rank's samples, (n_r, …) each; n_r may be another one on every rank and in every
+            update, and 0 on some.
+
+    Returns:
+        the mean loss of all ranks' samples, before the update; the same on every rank.
+    """
+    # your code: begin
+    optimizer.zero_grad()
+    n = len(x)
+    if not hasattr(model, "total_samples"):
+        model.total_samples = float(comm.all_reduce(torch.tensor(float(n))))
+    total = model.total_samples
+    weighted = torch.tensor(0.0)
+    if n > 0:
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        weighted = loss.detach() * n
+    for p in model.parameters():
+        g = p.grad if p.grad is not None else torch.zeros_like(p)
+        p.grad = comm.all_reduce(g * (n / total))
+    optimizer.step()
+    return float(comm.all_reduce(weighted)) / total
+    # your code: end

@@ -1,0 +1,52 @@
+"""Lab 3: data parallel training on several ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+@torch.no_grad()
+def same_start(comm: Any, model: Any) -> None:
+    """Every rank goes on with rank 0's parameters and buffers, in place.
+
+    Args:
+        comm: the communicator.
+        model: a `torch.nn.Module`, another one on every rank.
+    """
+    # your code: begin
+    for tensor in list(model.parameters()) + list(model.buffers()):
+        tensor.copy_(comm.broadcast(tensor))
+    # your code: end
+
+
+def train_step(comm: Any, model: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any) -> float:
+    """One update, the same on every rank, with the gradient of the mean loss of all ranks' samples:
+    g = Σ_r (n_r / Σ_q n_q) g_r, where g_r is that of the mean of rank r's n_r samples.
+
+    Args:
+        comm: the communicator.
+        model: a `torch.nn.Module`; ``model(x)`` are the outputs.
+        loss_fn: (outputs, y) → mean loss of these samples.
+        optimizer: with ``zero_grad()`` and ``step()``.
+        x, y: this rank's samples, (n_r, …) each; n_r may be another one on every rank and in every
+            update, and 0 on some.
+
+    Returns:
+        the mean loss of all ranks' samples, before the update; the same on every rank.
+    """
+    # your code: begin
+    optimizer.zero_grad()
+    n = len(x)
+    if n > 0:
+        loss_fn(model(x), y).backward()
+    for p in model.parameters():
+        g = torch.zeros_like(p) if p.grad is None else p.grad
+        p.grad = comm.all_reduce(g)
+    optimizer.step()
+    with torch.no_grad():
+        loss = loss_fn(model(x), y) * n if n > 0 else torch.tensor(0.0)
+    both = comm.all_reduce(torch.stack([loss, torch.tensor(float(n))]))
+    return (both[0] / both[1]).item()
+    # your code: end

@@ -1,0 +1,39 @@
+"""Lab 4: in which order the stages of a pipeline go through the micro-batches."""
+
+from __future__ import annotations
+
+
+def schedule(stages: int, micro_batches: int, kind: str) -> list[list[tuple[str, int]]]:
+    """The passes of every stage, in order.
+
+    Stage s can go forward with micro-batch m after stage s − 1 has, and backward after stage s + 1
+    has gone backward (the last stage: after its own forward). Of two orders that take the same
+    time, the one in which a stage keeps fewer micro-batches is the better one.
+
+    Args:
+        stages: p, how many stages there are.
+        micro_batches: m, how many micro-batches an update has.
+        kind: ``gpipe``: all forward passes, then all backward passes; ``1f1b``: stage s (from 0)
+            goes forward with p − s − 1 micro-batches (or all there are), then one forward and one
+            backward in turn, then backward with the rest. So it keeps p − s at most.
+
+    Returns:
+        for each stage a list of ``("F", m)`` and ``("B", m)``, m from 0.
+    """
+    # your code: begin
+    orders = [[] for _ in range(stages)]
+    for s, order in enumerate(orders):
+        if kind == "1f1b":
+            warmup = min(stages - s, micro_batches)
+            for k in range(warmup):
+                order.append(("F", k))
+            for k in range(warmup, micro_batches):
+                order.append(("F", k))
+                order.append(("B", k - warmup))
+        else:
+            for k in range(micro_batches):
+                order.append(("F", k))
+            for k in range(micro_batches):
+                order.append(("B", k))
+    return orders
+    # your code: end
