@@ -21,8 +21,9 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
 from dualml.course.lab3.draws import FEATURES, OUTPUTS, draw_parameters
+from dualml.course.lab3.rank_optimizer import WEIGHTS
+from dualml.course.lab3.rules import loss_and_gradient
 from dualml.course.mistakes import mistake_groups
 
 #: Rounds that are measured, and updates that are made.
