@@ -17,7 +17,7 @@ TOX = $(VENV)/bin/python .ci/tox.py
 # building pages, waiting) leaves the other one to the neighbour.
 WHOLE_MATRIX = DUALML_TEST_PROCESSES=1 $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports reports gauntlet gpu gpu-wheels docs docs-links gallery clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports reports students gauntlet gpu gpu-wheels docs docs-links gallery clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -80,6 +80,9 @@ ports: $(VENV)/.all  ## wrong and right ports of users' models: how often are ve
 
 reports: $(VENV)/.all  ## public bug reports as small cases: how often are verdict and cause right (ARGS="--half held-out")
 	@$(VENV)/bin/python benchmarks/reports/run.py $(ARGS)
+
+students: $(VENV)/.all  ## solutions that students hand in: what `dualml check` detects and names (ARGS="--half held-out")
+	@$(VENV)/bin/python benchmarks/students/run.py $(ARGS)
 
 gauntlet: $(VENV)/.tox  ## models of PyTorch's zoos against other people's ports, in an environment of its own (ARGS="--only resnet18")
 	@$(TOX) run -e gauntlet $(if $(ARGS),-- $(ARGS))

@@ -65,6 +65,15 @@ def report_figures() -> set[str]:
     return {str(n) for n in (len(rows), len(found), sum(row["cause_right"] for row in found))}
 
 
+def student_figures() -> set[str]:
+    """Return of the held-out wrong solutions of students: how many there are, how many were
+    detected, and how many named rightly."""
+    results = json.loads((ROOT / "benchmarks/students/results.json").read_text("utf-8"))
+    rows = [row for row in results if row["half"] == "held-out" and not row["right"]]
+    detected = sum(row["detected"] for row in rows)
+    return {str(n) for n in (len(rows), detected, sum(row["named"] == "right" for row in rows))}
+
+
 def figures(lang: str) -> dict[str, set[str]]:
     """Return file → the figures of the README that it holds; those of the program under its
     module."""
@@ -78,6 +87,7 @@ def figures(lang: str) -> dict[str, set[str]]:
     return {
         "docs/benchmarks-comparisons.md": {*wrong, str(right), *now.groups()},
         "benchmarks/reports/results.json": report_figures(),
+        "benchmarks/students/results.json": student_figures(),
         "Makefile": {size.removesuffix(" GB")},
         "dualml.parity.diffs": {str(len(catalogue()))},
     }
