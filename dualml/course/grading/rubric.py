@@ -33,6 +33,8 @@ PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
 NO_ATTEMPT = frozenset(
     {
         "nothing",
+        "update_nothing",
+        "stage_loss_missing",
         "stage_both_frozen",
         "changes_gathered",
         "draw_no_integers",
