@@ -18,7 +18,7 @@ from tests.core.test_course_inputs import EVERY, calculated
 SYMBOLS = {"momentum/weight": "v", "momentum/bias": "v", "rate": "η"}
 
 
-def given(*names: str) -> Iterator[tuple[str, Difference, Mapping[str, Any], Any]]:
+def listed_inputs(*names: str) -> Iterator[tuple[str, Difference, Mapping[str, Any], Any]]:
     """Yield requirement, place, listed numbers and call of every result of these requirements."""
     for name in names:
         for place, inputs, call in calculated(EVERY[name]):
@@ -36,7 +36,7 @@ def softsign(z: float) -> float:
 
 def test_a_checkpoint_lists_the_last_update() -> None:
     seen = set()
-    for _, place, n, call in given("checkpoint.resume", "checkpoint.undisturbed"):
+    for _, place, n, call in listed_inputs("checkpoint.resume", "checkpoint.undisturbed"):
         key = place.key.replace("saved/", f"{call.options['updates']}/")
         step, name = parts_of(key)
         seen.add(name)
@@ -61,11 +61,11 @@ def test_a_checkpoint_lists_what_the_second_training_began_with() -> None:
     for aspect in ("model", "optimizer", "random"):
         requirement = EVERY[f"checkpoint.{aspect}"]
         assert isinstance(requirement, CheckpointRequirement)
-        for _, place, n, call in given(requirement.name):
+        for _, place, n, call in listed_inputs(requirement.name):
             name = place.key.partition("/")[2]
             left = requirement.expected(call, nothing)[place.rank][place.key][place.index]
             assert n == {f"{SYMBOLS.get(name, name)}_0": left}
-    for _, place, n, _ in given("checkpoint.progress"):
+    for _, place, n, _ in listed_inputs("checkpoint.progress"):
         name = place.key.partition("/")[2]
         assert n[f"{name}_0"] == 0
         assert n["save 1"] < n["save 2"] == place.expected
@@ -73,7 +73,7 @@ def test_a_checkpoint_lists_what_the_second_training_began_with() -> None:
 
 def test_a_parameter_server_lists_numbers_and_gradients() -> None:
     names = set()
-    for _, place, n, call in given("server.alone", "server.update"):
+    for _, place, n, call in listed_inputs("server.alone", "server.update"):
         step, name = parts_of(place.key)
         names.add(name)
         symbol = "E" if name == "table" else "W"
@@ -81,7 +81,7 @@ def test_a_parameter_server_lists_numbers_and_gradients() -> None:
         factor = call.options["lr"] / (call.ranks - 1)
         assert np.isclose(n[f"{symbol}_{step - 1}"] - factor * total, place.expected)
     assert names == {"table", "weights"}
-    for _, place, n, call in given("server.loss"):
+    for _, place, n, call in listed_inputs("server.loss"):
         at = parts_of(place.key)[0] - 1
         assert len(n["words"]) == call.options["length"] * call.options["batch"]
         assert len(n[f"E_{at}[{n['words'][0]}]"]) == call.options["width"]
@@ -90,7 +90,7 @@ def test_a_parameter_server_lists_numbers_and_gradients() -> None:
 
 def test_remote_calls_list_momentum_sequences_and_the_last_word() -> None:
     kinds = set()
-    for _, place, n, call in given("remote.tables", "remote.recurrent", "remote.losses"):
+    for _, place, n, call in listed_inputs("remote.tables", "remote.recurrent", "remote.losses"):
         step, name = parts_of(place.key)
         kinds.add(name)
         if name == "loss":
@@ -106,7 +106,9 @@ def test_remote_calls_list_momentum_sequences_and_the_last_word() -> None:
 
 
 def test_accumulation_lists_sums_and_counts() -> None:
-    for name, place, n, _ in given("accumulate.loss", "accumulate.empty", "accumulate.remainder"):
+    for name, place, n, _ in listed_inputs(
+        "accumulate.loss", "accumulate.empty", "accumulate.remainder"
+    ):
         if place.key == "losses":
             total, tokens = n["L_0"] + n["L_1"], n["N_0"] + n["N_1"]
             assert np.isclose(total / tokens, place.expected), name
@@ -116,7 +118,7 @@ def test_accumulation_lists_sums_and_counts() -> None:
 
 @pytest.mark.parametrize("name", ["bottleneck.step", "bottleneck.empty"])
 def test_a_balanced_update_lists_sizes_and_gradients(name: str) -> None:
-    for _, place, n, call in given(name):
+    for _, place, n, call in listed_inputs(name):
         step, of = parts_of(place.key)
         sizes = [n[f"n_{rank}"] for rank in range(call.ranks)]
         if of == "rows":
@@ -129,7 +131,7 @@ def test_a_balanced_update_lists_sizes_and_gradients(name: str) -> None:
 def test_a_measured_time_lists_the_rounds_of_which_it_is_the_median() -> None:
     kinds = set()
     requirement = EVERY["bottleneck.measure"]
-    for _, first, _, call in given("bottleneck.measure"):
+    for _, first, _, call in listed_inputs("bottleneck.measure"):
         for column, kind in enumerate(("compute", "transfer", "wait")):
             place = Difference(first.rank, first.key, (0, column), 0.0, 0.0)
             n = requirement.inputs(call, place)
@@ -141,7 +143,9 @@ def test_a_measured_time_lists_the_rounds_of_which_it_is_the_median() -> None:
 
 
 def test_an_output_over_remote_calls_lists_activations_and_weights() -> None:
-    found = [(place, n) for _, place, n, _ in given("rpc.updates") if place.key == "outputs"]
+    found = [
+        (place, n) for _, place, n, _ in listed_inputs("rpc.updates") if place.key == "outputs"
+    ]
     assert found
     for place, n in found:
         assert np.isclose(np.dot(n["h"], n["W"]) + n["b"], place.expected)

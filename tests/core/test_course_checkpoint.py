@@ -79,7 +79,9 @@ def test_a_bit_that_rounding_would_allow_is_a_difference() -> None:
     assert (judgement.difference.rank, judgement.difference.key) == (1, key)
 
 
-def said(requirement: Requirement, facts: dict[int, dict[str, int]], full: bool = False) -> Any:
+def judged_facts(
+    requirement: Requirement, facts: dict[int, dict[str, int]], full: bool = False
+) -> Any:
     """Return the mistakes that these facts show; facts that are not given are right."""
     calls = requirement.calls(np.random.default_rng(5))
     call = next(c for c in calls if c.options["full"] == full)
@@ -106,7 +108,7 @@ def said(requirement: Requirement, facts: dict[int, dict[str, int]], full: bool 
     ],
 )
 def test_who_writes_and_who_waits(facts: Any, mistake: tuple[str, ...]) -> None:
-    assert said(BY_NAME["checkpoint.writer"], facts) == mistake
+    assert judged_facts(BY_NAME["checkpoint.writer"], facts) == mistake
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_who_writes_and_who_waits(facts: Any, mistake: tuple[str, ...]) -> None:
     ],
 )
 def test_how_the_file_is_replaced(facts: Any, full: bool, mistake: tuple[str, ...]) -> None:
-    assert said(BY_NAME["checkpoint.atomic"], facts, full) == mistake
+    assert judged_facts(BY_NAME["checkpoint.atomic"], facts, full) == mistake
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_no_two_mistakes_look_alike(target: str) -> None:
     calls = [(r, call) for r in TRAINING if r.target == target for call in r.calls(drawn())]
     flags = list(dict.fromkeys(flag for r, _ in calls for flag in r.flags))
 
-    def look(flag: str) -> NDArray[np.float64]:
+    def result_with(flag: str) -> NDArray[np.float64]:
         """Return all numbers of all calls, in units of their tolerances."""
         units = []
         for (r, call), most in zip(calls, tolerances, strict=True):
@@ -134,7 +134,7 @@ def test_no_two_mistakes_look_alike(target: str) -> None:
         return np.nan_to_num(np.concatenate(units), nan=1e9, posinf=1e9, neginf=-1e9)
 
     tolerances = [max(map(float, r.tolerance(call)[0].values())) for r, call in calls]
-    looks = {flag: look(flag) for flag in ("", *flags)}
+    looks = {flag: result_with(flag) for flag in ("", *flags)}
     for one, other in combinations(looks, 2):
         assert np.abs(looks[one] - looks[other]).max() > 1, (one, other)
 

@@ -1,4 +1,4 @@
-"""What a check says about numbers that no typical mistake explains."""
+"""A check says how numbers that no typical mistake explains are related to the right ones."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_what_is_handed_out_says_the_same(lang: str) -> None:
     assert words("course.unknown") in text
 
 
-def found(name: str, *mistakes: str) -> Judgement:
+def make_judgement(name: str, *mistakes: str) -> Judgement:
     """Return the judgement of a requirement in which these mistakes were found."""
     (requirement,) = (r for r in EXERCISE.requirements if r.name == name)
     call = requirement.calls(np.random.default_rng(1))[0]
@@ -220,17 +220,17 @@ def found(name: str, *mistakes: str) -> Judgement:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_symptom_beside_another_mistake_is_said_to_be_of_it_alone(lang: str) -> None:
-    """What one mistake leaves right, another one need not."""
+    """A number that one mistake leaves right may be wrong by another one."""
     words = Messages(lang)
     label, alone = words("course.depth.symptom"), words("course.symptom_alone")
-    one = [found("sgd.momentum", "aliased"), found("sgd.nesterov", "aliased")]
+    one = [make_judgement("sgd.momentum", "aliased"), make_judgement("sgd.nesterov", "aliased")]
     assert (shown(one, lang).count(label), shown(one, lang).count(alone)) == (1, 0)
-    other_class = [found("gd.update", "sign"), found("sgd.momentum", "aliased")]
+    other_class = [make_judgement("gd.update", "sign"), make_judgement("sgd.momentum", "aliased")]
     assert shown(other_class, lang).count(label) == 2
     for several in (
-        [found("sgd.momentum", "aliased", "dampened")],
-        [found("sgd.momentum", "aliased"), found("sgd.decay", "decay_sign")],
-        [found("sgd.momentum", "aliased"), found("sgd.decay")],
+        [make_judgement("sgd.momentum", "aliased", "dampened")],
+        [make_judgement("sgd.momentum", "aliased"), make_judgement("sgd.decay", "decay_sign")],
+        [make_judgement("sgd.momentum", "aliased"), make_judgement("sgd.decay")],
     ):
         text = shown(several, lang)
         assert text.count(alone) == text.count(words("course.depth.place")) > 0

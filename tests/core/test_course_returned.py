@@ -1,4 +1,4 @@
-"""What a student's code returns is read with the student's line, whatever its type."""
+"""A returned value of any type is read, or refused with the line of the student."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a student's PyTorch code returns of another type is said with the student's line."""
+"""A value of another type that a student's PyTorch code returns is refused with its line."""
 
 from __future__ import annotations
 

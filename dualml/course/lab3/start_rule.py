@@ -1,4 +1,4 @@
-"""The same start on every rank with typical mistakes as options, in NumPy."""
+"""Broadcast of the initial parameters with typical mistakes as options, in NumPy."""
 
 from __future__ import annotations
 
