@@ -33,7 +33,7 @@ def simulate_full_disk() -> Iterator[None]:
 
 
 def run_checkpoint(
-    train: Callable[[str, int], Any],
+    make_training: Callable[[str, int], Any],
     make: Callable[[Any, str, Any], Any],
     options: Mapping[str, Any],
     comm: Any,
@@ -42,7 +42,7 @@ def run_checkpoint(
     """Train, save twice, go on, and resume in another training.
 
     Args:
-        train: (prefix of the arrays to begin with, seed) → training.
+        make_training: (prefix of the arrays to begin with, seed) → training.
         make: (communicator, path, training) → the student's object.
         gather: function that returns every rank's NumPy array.
 
@@ -57,7 +57,7 @@ def run_checkpoint(
     folder = SharedFolder(home, gather, comm.rank)
     path = home / "last.ckpt"
     given = FolderCommunicator(comm, ALLOWED["checkpoint"], folder)
-    first = train("start", options["seeds"][comm.rank])
+    first = make_training("start", options["seeds"][comm.rank])
     own = make(given, str(path), first)
     progress = {"epoch": 0, "step": 0}
     for _ in range(options["early"]):
@@ -84,7 +84,7 @@ def run_checkpoint(
         "waits": np.asarray(waits),
     }
     folder.synchronize()
-    out |= resume(train, make, options, comm, given, path)
+    out |= resume(make_training, make, options, comm, given, path)
     for step in range(options["updates"] + 1, options["updates"] + options["more"] + 1):
         progress = advance(first, comm, progress, options)
         out |= {f"whole/{step}/{n}": a for n, a in first.values().items()}
@@ -92,7 +92,7 @@ def run_checkpoint(
 
 
 def resume(
-    train: Callable[[str, int], Any],
+    make_training: Callable[[str, int], Any],
     make: Callable[[Any, str, Any], Any],
     options: Mapping[str, Any],
     comm: Any,
@@ -101,7 +101,7 @@ def resume(
 ) -> dict[str, Any]:
     """Load a checkpoint into a fresh training and go on; return its state and progress, and the
     values after each update."""
-    second = train("fresh", options["fresh_seeds"][comm.rank])
+    second = make_training("fresh", options["fresh_seeds"][comm.rank])
     found = make(given, str(path), second).load()
     if not isinstance(found, Mapping) or not {"epoch", "step"} <= found.keys():
         what = f"a dict with {sorted(map(str, found))}" if isinstance(found, Mapping) else found

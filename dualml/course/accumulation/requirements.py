@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course.accumulation.model import IGNORED, WEIGHTS
-from dualml.course.accumulation.rules import accumulated_training, train
+from dualml.course.accumulation.rules import accumulated_training, train_epoch
 from dualml.course.computed import ComputedRequirement, Draw, draw_array, rounding_tolerance
 from dualml.course.exercise import (
     RIGHT,
@@ -155,7 +155,7 @@ class AccumulationRequirement(ComputedRequirement):
         if step == "updates":
             counts = {name: call.options[name] for name in ("epochs", "micro_batches")}
             return {**counts, "k": call.options["hyper"]["k"]}
-        training = train(call.options, call.arrays)
+        training = train_epoch(call.options, call.arrays)
         if step == "losses":
             made = training.details[difference.index[0]]
             shown = {f"L_{rank}": float(loss) for rank, loss in enumerate(made["loss"])}
@@ -175,7 +175,7 @@ def choose_bound(options: Any, arrays: Sequence[Arrays]) -> float:
     """Return a bound of the gradients' norms: on one rank between the smallest and the largest
     norm; on several half of the largest number in a gradient, which every kind of clipping
     changes."""
-    details = train(options, arrays).details
+    details = train_epoch(options, arrays).details
     norms = [float(made["norm"]) for made in details]
     largest = max(float(np.abs(g).max()) for made in details for g in made["gradient"].values())
     bound = np.sqrt(min(norms) * max(norms)) if len(arrays) == 1 else largest / 2

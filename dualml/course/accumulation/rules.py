@@ -209,7 +209,7 @@ class AccumulatedTraining:
             state.forget(self.f)
 
 
-def train(
+def train_epoch(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags = RIGHT, number: Any = np.float64
 ) -> AccumulatedTraining:
     """Train all ranks through the epochs, in the dtype ``number``, with the mistakes ``f``."""
@@ -242,7 +242,7 @@ def accumulated_training(
 ) -> list[Arrays]:
     """Compute on each rank ``updates``, their number; ``3/w``, the parameter after update 3; and
     ``losses`` of all updates, if ``options`` asks for them."""
-    made = train(options, ranks, f, number)
+    made = train_epoch(options, ranks, f, number)
     if options["loss"]:
         for own, values in zip(made.out, made.losses, strict=True):
             own["losses"] = np.array(values, number)
