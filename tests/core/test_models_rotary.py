@@ -13,7 +13,12 @@ from dualml.parity.models.orientation import (
     pair_by_orientation,
 )
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.rotary import interleaved_maps, interleaved_names, is_query_or_key
+from dualml.parity.models.rotary import (
+    interleaved_maps,
+    interleaved_names,
+    is_query_or_key,
+    runs_before,
+)
 from dualml.parity.models.trace import Trace, array_key
 
 
@@ -85,3 +90,18 @@ def test_recorded_products_show_how_a_square_matrix_is_stored() -> None:
     assert pair_by_orientation(a, same, {"fc.weight": ("fc.w", "transpose")}) == {
         "fc.weight": "fc.w"
     }
+
+
+def test_what_comes_before_queries_and_keys_is_no_matter_of_their_rows() -> None:
+    """The norm in front of the second block's attention lies behind the first block's."""
+    order = ["norm", "blocks.0.q", "blocks.0.k", "blocks.1.norm", "blocks.1.q", "(output)"]
+    made = Trace("torch", {}, [], {}, order=[order])
+    both = ["blocks.0.q.weight", "blocks.0.k.weight"]
+    assert runs_before(made, "norm", both)
+    assert runs_before(made, "blocks.1.norm", ["blocks.1.q.weight"])
+    assert not runs_before(made, "blocks.0.q", both)
+    assert not runs_before(made, "blocks.1.norm", both)
+    assert not runs_before(made, "unknown", both)
+    assert not runs_before(made, "norm", ["unused.weight"])
+    made.order = []
+    assert not runs_before(made, "norm", both)

@@ -8,8 +8,9 @@ matrices of queries and keys in the other order make the two models equal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from dualml.parity.models.layers import module_name
 from dualml.parity.models.layouts import join_changes
 from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.partners import TensorPair
@@ -115,3 +116,15 @@ def interleaved_names(asked: ParameterMap) -> tuple[str, str]:
     names, more = list(found)[:4], len(found) - 4
     text = ", ".join(names) + (f" + {more}" if more > 0 else "")
     return text, ", ".join(dict.fromkeys(found.values()))
+
+
+def runs_before(trace: Trace, tensor: str, parameters: Iterable[str]) -> bool:
+    """Return whether an output of a module is computed, in the first step, before any module runs
+    to which these parameters belong; False where that cannot be told."""
+    order = trace.order[0] if trace.order else []
+    module = module_name(tensor)
+    if module not in order:
+        return False
+    until = order[: order.index(module) + 1]
+    modules = {name.rpartition(".")[0] for name in parameters}
+    return all(one in order and one not in until for one in modules)
