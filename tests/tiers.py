@@ -93,11 +93,16 @@ def tier_of(node: str, marks: Iterable[str], entries: Iterable[Entry]) -> str:
 
 def tiers_of_file(file: str, parameter: str, entries: Iterable[Entry]) -> set[str]:
     """Return the tiers of a file's tests that have a parameter and no marks, as in the conformance
-    suite."""
-    inside = [
-        e for e in entries if e.place.startswith(f"{file}::") and e.parameter in ("", parameter)
-    ]
-    return {tier_of(f"{file}::[{parameter}]", (), entries), *(entry.tier for entry in inside)}
+    suite. Some of them may be named by more parameters than this one."""
+
+    def of_some(entry: Entry) -> bool:
+        if entry.place == file:
+            return entry.parameter != parameter and parameter in entry.parameter.split("-")
+        inside = entry.place.startswith(f"{file}::")
+        return inside and (not entry.parameter or parameter in entry.parameter.split("-"))
+
+    whole = tier_of(f"{file}::[{parameter}]", (), entries)
+    return {whole, *(entry.tier for entry in entries if of_some(entry))}
 
 
 def chosen_tiers(tier: str | None, slow: bool) -> set[str]:

@@ -52,7 +52,7 @@ def test_an_entry_names_something_that_exists(entry: Entry) -> None:
 def test_the_longest_entry_counts_and_marks_decide_without_one() -> None:
     entries = sorted(
         [Entry("tests/a", "matrix", ""), Entry("tests/a/x.py", "test", ""),
-         Entry("tests/a/x.py::test_f torch", "slow", "")],
+         Entry("tests/a/x.py::test_f torch", "slow", ""), Entry("tests/a/x.py ms-gpt", "slow", "")],
         key=lambda entry: -len(entry.key),
     )  # fmt: skip
     assert tier_of("tests/a/y.py::test_f", (), entries) == "matrix"
@@ -62,6 +62,7 @@ def test_the_longest_entry_counts_and_marks_decide_without_one() -> None:
     assert tier_of("tests/b/x.py::test_f", ("system",), entries) == "matrix"
     assert tier_of("tests/b/x.py::test_f", ("timeout",), entries) == "test"
     assert tiers_of_file("tests/a/x.py", "torch", entries) == {"test", "slow"}
+    assert tiers_of_file("tests/a/x.py", "ms", entries) == {"test", "slow"}
     assert tiers_of_file("tests/a/x.py", "numpy", entries) == {"test"}
 
 
