@@ -104,6 +104,12 @@ def rename_keywords(renamed: Mapping[str, str]) -> Callable[[F], F]:
     return decorate
 
 
+def former_keywords(function: Any) -> Mapping[str, str]:
+    """Return the former keywords that a function accepts with a warning → present keyword."""
+    renamed: Mapping[str, str] = getattr(function, "_former_keywords", {})
+    return renamed
+
+
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a module's ``__getattr__`` that answers to names of version 0.1 with a warning.
 
@@ -181,6 +187,8 @@ def _rename_keywords(
                 kwargs[taken] = kwargs.pop(given)  # `dataclasses.replace` passes both
         return function(*args, **kwargs)
 
+    if what:
+        call._former_keywords = dict(renamed)  # type: ignore[attr-defined]
     return call
 
 

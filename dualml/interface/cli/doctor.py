@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,28 +24,48 @@ MARKS: Mapping[str, tuple[str, Tone]] = {
 }
 
 
-def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
+def doctor(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE|DIR")] = None,
+    as_json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
     """Show what is installed, what does not fit together, and the remedy; exit with 0 if a
-    backend works."""
+    backend works. With files, show the names of version 0.1 that they still use instead."""
     from rich.console import Console
 
-    from dualml.interface.doctor import diagnose
+    from dualml.interface.doctor import Diagnosis, diagnose
 
+    if files:
+        from dualml.interface.doctor.former_uses import examine_files
+
+        diagnosis = Diagnosis({"files": list(examine_files(files))}, {})
+        show_or_print(diagnosis, as_json, lang)
+        return
     words = section_messages(lang, "doctor")
     with Console(stderr=True).status("") as status:
         diagnosis = diagnose(
             lambda section: status.update(f"{words['examining']} {words.get(section, section)}")
         )
-    if as_json:
-        print_json(diagnosis.describe(lang), "doctor")
-    else:
-        show_diagnosis(diagnosis, lang)
+    show_or_print(diagnosis, as_json, lang)
     raise typer.Exit(0 if diagnosis.ok else 1)
 
 
-def show_diagnosis(diagnosis: Diagnosis, lang: str) -> None:
-    """Print one line per finding, with its remedy below, and at the end which backends work."""
+def show_or_print(diagnosis: Diagnosis, as_json: bool, lang: str) -> None:
+    """Print a diagnosis as JSON or as text; of backends, if it examined any, which ones work."""
+    if as_json:
+        print_json(diagnosis.describe(lang), "doctor")
+        return
+    show_diagnosis(diagnosis, lang)
+    words = section_messages(lang, "doctor")
+    names = ", ".join(name for name, works in diagnosis.works.items() if works)
+    if names:
+        print_text(words["works"].format(names=names))
+    elif diagnosis.works:
+        typer.secho(words["none"], fg="red")
 
+
+def show_diagnosis(diagnosis: Diagnosis, lang: str) -> None:
+    """Print one line per finding, with its remedy below."""
     words = section_messages(lang, "doctor")
     columns = [Column(key, "") for key in ("mark", "item", "finding")]
     for section, findings in diagnosis.sections.items():
@@ -59,8 +80,3 @@ def show_diagnosis(diagnosis: Diagnosis, lang: str) -> None:
         ]
         terminal.show(Table(section, words.get(section, section), columns, rows))
         print_text()
-    names = ", ".join(name for name, works in diagnosis.works.items() if works)
-    if names:
-        print_text(words["works"].format(names=names))
-    else:
-        typer.secho(words["none"], fg="red")

@@ -16,8 +16,9 @@ class Diagnosis:
     """Result of the diagnosis.
 
     Attributes:
-        sections: ``machine``, each backend, ``fit`` → findings.
-        works: backend → whether it works.
+        sections: ``machine``, each backend, ``fit`` → findings; ``files`` alone if files were
+            examined instead.
+        works: backend → whether it works; empty if none was examined.
     """
 
     sections: dict[str, list[DoctorFinding]]
@@ -25,8 +26,11 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one framework works."""
-        return any(self.works.values())
+        """Whether at least one framework works, or all is well with the files if they alone were
+        examined."""
+        if self.works:
+            return any(self.works.values())
+        return all(one.mark == "ok" for found in self.sections.values() for one in found)
 
     def describe(self, lang: str) -> JsonObject:
         """Return ``ok``, ``backends`` (name → whether it works) and ``findings`` as a
