@@ -17,7 +17,7 @@ from typing import Any
 from dualml.common.former_members import FORMER_MEMBERS, former_keywords
 from dualml.common.former_paths import BACKEND, CORE
 
-MOVED: Mapping[str, Mapping[str, str]] = {
+PATH_CHANGES: Mapping[str, Mapping[str, str]] = {
     "dualml": CORE,
     "dualml_torch": BACKEND,
     "dualml_ms": BACKEND,
@@ -31,7 +31,7 @@ def former_python_names(source: str) -> list[tuple[int, str]]:
         SyntaxError, ValueError: it is no Python code.
     """
     tree = ast.parse(source)
-    if not any(package in source for package in MOVED):
+    if not any(package in source for package in PATH_CHANGES):
         return []
     scan = _Scan()
     scan.visit(tree)
@@ -81,7 +81,7 @@ class _Scan(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
-        called = look_up(self._path_of(node.func))[0]
+        called = resolve_name(self._path_of(node.func))[0]
         renamed = former_keywords(called.__init__ if isinstance(called, type) else called)
         for keyword in node.keywords:
             if keyword.arg in renamed:
@@ -138,7 +138,7 @@ class _Scan(ast.NodeVisitor):
         none."""
         if isinstance(node, ast.BinOp):
             return self._named_class(node.left) or self._named_class(node.right)
-        named = look_up(self._path_of(node))[0]
+        named = resolve_name(self._path_of(node))[0]
         return named if isinstance(named, type) else None
 
     def _class_of(self, node: ast.AST) -> type | None:
@@ -154,7 +154,7 @@ class _Scan(ast.NodeVisitor):
             self.found.append((line, f"{former} is now {new}"))
 
     def _note_name(self, line: int, path: str) -> None:
-        self.found += [(line, message) for message in look_up(path)[1]]
+        self.found += [(line, message) for message in resolve_name(path)[1]]
 
     def _note_member(self, line: int, owner: type, name: str) -> None:
         if present := former_members(owner).get(name):
@@ -164,14 +164,14 @@ class _Scan(ast.NodeVisitor):
 
 def is_ours(path: str) -> bool:
     """Return whether a dotted path is of one of our packages."""
-    return path.partition(".")[0] in MOVED
+    return path.partition(".")[0] in PATH_CHANGES
 
 
 def present_path(path: str) -> str:
     """Return a dotted path of ours with the present path of its module."""
     package, _, rest = path.partition(".")
     first, dot, below = rest.partition(".")
-    moved = MOVED[package].get(first, first)
+    moved = PATH_CHANGES[package].get(first, first)
     return f"{package}.{moved}{dot}{below}" if first else path
 
 
@@ -194,7 +194,7 @@ def former_members(owner: type) -> Mapping[str, str]:
 
 
 @functools.cache
-def look_up(path: str | None) -> tuple[Any, tuple[str, ...]]:
+def resolve_name(path: str | None) -> tuple[Any, tuple[str, ...]]:
     """Return what a dotted path of ours stands for, and what its former names are now; (None, ())
     if nobody knows, as without the framework of a backend."""
     if path is None:
