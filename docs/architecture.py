@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from html import escape
+from functools import cache
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -40,7 +41,8 @@ def read_layers() -> list[str]:
     return [str(layer) for layer in layers]
 
 
-def count_imports(wings: Sequence[str]) -> dict[tuple[str, str], int]:
+@cache
+def count_imports(wings: tuple[str, ...]) -> dict[tuple[str, str], int]:
     """Return (importing wing, imported wing) → number of files that do so."""
     found: dict[tuple[str, str], set[Path]] = {}
     for wing in wings:
@@ -105,7 +107,7 @@ def draw(wings: Sequence[str], texts: Mapping[str, str], lang: str) -> str:
     Args:
         texts: wing → what it is for, in ``lang``.
     """
-    imports = count_imports(wings)
+    imports = count_imports(tuple(wings))
     matrix = LEFT + NAME + CHIPS + 24
     width, height = matrix + CELL * len(wings) + 60, TOP + ROW * len(wings) + LEFT
     parts = [

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from source_trees import parse_source
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dualml", "dualml_torch", "dualml_ms")
 RULES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("language.toml").read_text("utf-8"))
@@ -84,7 +86,7 @@ def fault_of_docstring(text: str) -> str:
 
 def definitions_in(source: str, path: str) -> Iterator[Definition]:
     """Find every definition of a file, nested ones too."""
-    tree = ast.parse(source)
+    tree = parse_source(source)
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):

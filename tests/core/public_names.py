@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from source_trees import parse_source
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dualml", "dualml_torch", "dualml_ms")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -45,7 +47,7 @@ def source(module: str) -> tuple[str, ast.Module]:
     path = ROOT / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = file.read_text("utf-8")
-    return text, ast.parse(text)
+    return text, parse_source(text)
 
 
 def find(module: str, name: str) -> tuple[str, Definition]:

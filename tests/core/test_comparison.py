@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from model_traces import scale_slightly, spoiled, trace
+from source_trees import parse_source
 
 import dualml
 from dualml.common.words import LANGUAGES, Messages
@@ -54,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def result_types(path: Path) -> Iterator[str]:
     """Yield the classes of a file that define a field ``verdict``, without records of files."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parse_source(path.read_text("utf-8"))):
         if isinstance(node, ast.ClassDef) and not node.name.endswith("Record"):
             fields = (one.target for one in node.body if isinstance(one, ast.AnnAssign))
             if any(isinstance(one, ast.Name) and one.id == "verdict" for one in fields):
@@ -102,7 +103,7 @@ def ordered_verdicts(path: Path) -> list[int]:
     """Return the lines of a file with a sequence of three verdicts or more, or that look one up in
     such a sequence."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parse_source(path.read_text("utf-8"))):
         if isinstance(node, ast.Tuple | ast.List):
             values = [one.value for one in node.elts if isinstance(one, ast.Constant)]
             if sum(value in VERDICTS for value in values) > 2:

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 from language import PACKAGES, ROOT, definitions, fault_of_docstring
+from source_trees import parse_source
 
 
 def test_every_docstring_stands_alone() -> None:
@@ -22,7 +23,7 @@ def test_every_module_says_what_it_is() -> None:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        if not ast.get_docstring(parse_source(path.read_text("utf-8")))
     ]
     assert without == []
 

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from source_trees import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = {"torch", "torchvision", "mindspore"}
@@ -31,7 +32,7 @@ def imports(source: str) -> set[str]:
     """Return the top-level names of all imports, also inside functions and in
     ``importlib.import_module``."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_source(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -69,7 +70,7 @@ def graph(sources: dict[str, str]) -> Graph:
     edges: Graph = {}
     for name, text in sources.items():
         edges[name] = set()
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse_source(text)):
             if isinstance(node, ast.Import):
                 edges[name] |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_trees import parse_source
 
 ROOT = Path(__file__).parents[2]
 CAPABILITY = "the core asks a whole training, which takes its part's answer"
@@ -81,7 +82,7 @@ def methods() -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield ``Class.method`` and the method, of every class of core and backends."""
     for package in ("dualml", "dualml_torch", "dualml_ms"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(parse_source(path.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     for one in node.body:
                         if isinstance(one, ast.FunctionDef):
@@ -120,7 +121,7 @@ def test_strategies_fill_hooks_and_leave_the_loop_alone() -> None:
         (node.name, [getattr(base, "id", "") for base in node.bases], node)
         for package in ("dualml", "dualml_torch", "dualml_ms")
         for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(parse_source(path.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)
     ]
     strategies, before = {"Trainer"}, 0

@@ -6,10 +6,12 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from source_trees import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dualml", "dualml_torch", "dualml_ms")
@@ -30,17 +32,17 @@ class Function(NamedTuple):
     lines: int
 
 
-def functions_in(source: str, path: str) -> Iterator[Function]:
+def functions_in(source: str, path: str, short: int = 0) -> Iterator[Function]:
     """Yield all functions of a file, including methods and inner functions.
 
     Every parameter counts, ``*args`` and ``**kwargs`` as one each, except for ``self`` and ``cls``.
-    Lines of code are those that have a token other than a comment, without the docstring.
+    Lines of code are those that have a token other than a comment, without the docstring; of a
+    function of at most ``short`` lines all are counted, which takes no tokenizer.
     """
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in skipped:
-            code.update(range(token.start[0], token.end[0] + 1))
+    code = cache(lambda: code_lines(source))
+
+    def count_lines(lines: set[int]) -> int:
+        return len(lines & code()) if len(lines) > short else len(lines)
 
     def visit(node: ast.AST, prefix: str, in_class: bool) -> Iterator[Function]:
         for child in ast.iter_child_nodes(node):
@@ -48,7 +50,7 @@ def functions_in(source: str, path: str) -> Iterator[Function]:
                 yield Function(
                     f"{path}:{prefix}{child.name}",
                     count_parameters(child, in_class),
-                    len(code & body_lines(child)),
+                    count_lines(body_lines(child)),
                 )
                 yield from visit(child, f"{prefix}{child.name}.", False)
             elif isinstance(child, ast.ClassDef):
@@ -56,7 +58,17 @@ def functions_in(source: str, path: str) -> Iterator[Function]:
             else:
                 yield from visit(child, prefix, in_class)
 
-    yield from visit(ast.parse(source), "", False)
+    yield from visit(parse_source(source), "", False)
+
+
+def code_lines(source: str) -> set[int]:
+    """Return the lines that have a token other than a comment."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in skipped:
+            found.update(range(token.start[0], token.end[0] + 1))
+    return found
 
 
 def count_parameters(node: FunctionNode, in_class: bool) -> int:
@@ -84,7 +96,9 @@ def functions() -> list[Function]:
         function
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        for function in functions_in(path.read_text(), path.relative_to(ROOT).as_posix())
+        for function in functions_in(
+            path.read_text("utf-8"), path.relative_to(ROOT).as_posix(), MAX_CODE_LINES
+        )
     ]
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from source_trees import parse_source
 
 from dualml.backend import BackendInfo
 from dualml.experiment.store.manifest import Options
@@ -64,7 +65,7 @@ def find_starts(tree: ast.AST) -> Iterator[str]:
 def test_no_other_file_starts_ranks_of_a_training() -> None:
     found: dict[str, set[str]] = {"NAMING": set(), **{name: set() for name in CALLERS}}
     for path in sorted(CORE.rglob("*.py")):
-        for start in find_starts(ast.parse(path.read_text(encoding="utf-8"))):
+        for start in find_starts(parse_source(path.read_text("utf-8"))):
             found[start].add(path.relative_to(CORE).as_posix())
     assert found == {"NAMING": NAMING, **CALLERS}
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from source_trees import parse_source
+
 from dualml.common.words import load_messages
 from dualml.report.topics import REFERENCE, topics
 
@@ -36,7 +38,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        nodes = list(ast.walk(parse_source(path.read_text("utf-8"))))
         formatted = [n for n in nodes if isinstance(n, ast.JoinedStr)]
         inside = {part for f in formatted for part in f.values}
         self.literals = {
