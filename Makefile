@@ -13,9 +13,9 @@ OUT := $(OUT)
 export PYTHONDONTWRITEBYTECODE :=
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
-# Two environments at a time, each with one process: what only one core can do (starting sessions,
+# Two environments at a time, each in one process (0: pytest's own): what only one core can do (starting sessions,
 # building pages, waiting) leaves the other one to the neighbour.
-WHOLE_MATRIX = DUALML_TEST_PROCESSES=1 $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner
+WHOLE_MATRIX = DUALML_TEST_PROCESSES=0 $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner
 
 .PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports reports students gauntlet gpu gpu-wheels docs docs-links gallery clean
 

@@ -14,8 +14,8 @@ import math
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from html import escape
 from functools import cache
+from html import escape
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent

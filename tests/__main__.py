@@ -63,7 +63,8 @@ FAST_S = 1.5
 def run_part(name: str, part: Part, words: list[str], processes: int) -> tuple[int, float]:
     """Run one part with its name before each line; return pytest's exit code and the seconds."""
     record = ROOT / f"build/durations/{name}.json"
-    command = [sys.executable, *PYTEST, "-n", str(processes), "--record", str(record)]
+    several = str(processes) if processes > 1 else "0"  # 0: in pytest's own process
+    command = [sys.executable, *PYTEST, "-n", several, "--record", str(record)]
     begin = time.monotonic()
     with subprocess.Popen(
         [*command, *words, *part.folders],

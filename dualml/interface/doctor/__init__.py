@@ -28,9 +28,9 @@ class Diagnosis:
     def ok(self) -> bool:
         """Whether at least one framework works, or all is well with the files if they alone were
         examined."""
-        if self.works:
-            return any(self.works.values())
-        return all(one.mark == "ok" for found in self.sections.values() for one in found)
+        if "files" in self.sections:
+            return all(finding.mark == "ok" for finding in self.sections["files"])
+        return any(self.works.values())
 
     def describe(self, lang: str) -> JsonObject:
         """Return ``ok``, ``backends`` (name → whether it works) and ``findings`` as a

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 #: Range in which the efficiency is sought.
 LOWEST, HIGHEST = 0.01, 1.0
-#: Rounds of the golden-section searches for efficiency and overlap.
-ROUNDS, OVERLAP_ROUNDS = 40, 20
+#: Tolerances of the fits: of the logarithm of the efficiency, and of the overlap.
+TOLERANCE, OVERLAP_TOLERANCE = 1e-7, 1e-5
 #: Change of the error over all overlaps below which measurements say nothing about the overlap.
 FLAT = 1e-6
-GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _fit(found: Sequence[Measurement], cluster: Cluster) -> tuple[float, float, 
 
     overlap, fitted = cluster.overlap, False
     if len(found) > 1:
-        best = _minimise(loss, 0.0, 1.0, OVERLAP_ROUNDS)
+        best = _minimise(loss, 0.0, 1.0, OVERLAP_TOLERANCE)
         candidates = {point: loss(point) for point in (0.0, best, 1.0)}
         fitted = max(candidates.values()) - min(candidates.values()) > FLAT
         overlap = min(candidates, key=lambda point: candidates[point]) if fitted else overlap
@@ -176,7 +175,7 @@ def _fit_efficiency(found: Sequence[Measurement], cluster: Cluster, overlap: flo
         lambda x: _loss(found, cluster, float(np.exp(x)), overlap),
         float(np.log(LOWEST)),
         float(np.log(HIGHEST)),
-        ROUNDS,
+        TOLERANCE,
     )
     return float(np.exp(point))
 
@@ -189,21 +188,15 @@ def _loss(
     return float(np.mean(np.square(errors)))
 
 
-def _minimise(function: Callable[[float], float], low: float, high: float, rounds: int) -> float:
-    """Return where a function with one minimum between ``low`` and ``high`` has it, by golden
-    section."""
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
-    for _ in range(rounds):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
-            at_right = function(right)
-    return (low + high) / 2
+def _minimise(
+    function: Callable[[float], float], low: float, high: float, tolerance: float
+) -> float:
+    """Return where a function with one minimum between ``low`` and ``high`` has it."""
+    from scipy.optimize import minimize_scalar  # takes a third of a second to import
+
+    options = {"xatol": tolerance}
+    found = minimize_scalar(function, bounds=(low, high), method="bounded", options=options)
+    return float(found.x)
 
 
 def _efficiency_range(
