@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_course_inputs import EVERY, calculated
 
 from dualml.course.checkpoint.requirements import CheckpointRequirement
 from dualml.course.checkpoint.rules import SHARE
 from dualml.course.exercise import Difference
 from dualml.course.rnn_ps.remote_rules import MOMENTUM
-from test_course_inputs import EVERY, calculated
 
 #: Symbols of a checkpoint's state that have another name than the state.
 SYMBOLS = {"momentum/weight": "v", "momentum/bias": "v", "rate": "η"}

@@ -108,7 +108,8 @@ def test_what_cannot_be_read_is_named(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     unread, last = examine_files([tmp_path / name])
-    assert (unread.mark, unread.item) == ("warn", str(tmp_path / name)) and reason in unread.en
+    assert (unread.mark, unread.item) == ("warn", str(tmp_path / name))
+    assert reason in unread.en
     assert last.en.startswith("1 read")
 
 

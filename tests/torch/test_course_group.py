@@ -23,7 +23,9 @@ def judged(plant: Plant | None, folder: Path) -> CheckResult:
     return check(EXERCISE, path, 5, select=lambda r: plant is None or r.target == plant.target)
 
 
-@pytest.mark.parametrize("plant", [None, *(p for p in PLANTS if p.right)], ids=lambda p: p.name if p else "ours")
+@pytest.mark.parametrize(
+    "plant", [None, *(p for p in PLANTS if p.right)], ids=lambda p: p.name if p else "ours"
+)
 def test_what_is_right_is_accepted(plant: Plant | None, tmp_path: Path) -> None:
     checked = judged(plant, tmp_path)
     assert checked.is_passed, checked.judgements

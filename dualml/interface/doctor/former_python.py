@@ -180,7 +180,9 @@ def defined_names(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield inner.lineno, inner.name
-        targets = inner.targets if isinstance(inner, ast.Assign) else [getattr(inner, "target", None)]
+        targets = (
+            inner.targets if isinstance(inner, ast.Assign) else [getattr(inner, "target", None)]
+        )
         yield from ((inner.lineno, t.id) for t in targets if isinstance(t, ast.Name))
 
 

@@ -31,7 +31,8 @@ def examine_files(paths: Sequence[Path]) -> Iterator[DoctorFinding]:
         UserError: a path does not exist, or there are more files than are read.
     """
     count = used = 0
-    for count, path in enumerate(list_files(paths), 1):
+    for path in list_files(paths):
+        count += 1
         try:
             lines = list(former_names_of_file(path))
         except (OSError, UserError, SyntaxError, ValueError) as error:
