@@ -137,9 +137,20 @@ def loop_over_samplers(sampler: Any, make: Any, rank: int, seed: int, epoch: int
     next(iter(sampler), None)
     loops["again"] = [int(i) for i in sampler]
     loops["apart"] = [int(i) for i in other]
+    return {**loops, "fresh": loop_over_new_sampler(make, rank, seed, epoch)}
+
+
+def loop_over_new_sampler(make: Any, rank: int, seed: int, epoch: int) -> list[int]:
+    """Return the samples of a sampler made for an epoch. The first epoch is not set, because it is
+    0 at first; a sampler that fails without gives an empty list."""
     fresh = make(rank, seed)
-    fresh.set_epoch(epoch)
-    return {**loops, "fresh": [int(i) for i in fresh]}
+    if epoch:
+        fresh.set_epoch(epoch)
+        return [int(i) for i in fresh]
+    try:
+        return [int(i) for i in fresh]
+    except Exception:
+        return []
 
 
 def read_loader(sampler: Any, load: Any, steady: bool) -> Any:

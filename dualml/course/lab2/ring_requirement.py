@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dualml.course.computed import select_keys
+from dualml.course.differences import Difference
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, Flags, Trouble
-from dualml.course.lab2.layout import find_layout
+from dualml.course.lab2.layout import RingLayout, find_layout
 from dualml.course.lab2.reductions import CollectiveRequirement
 from dualml.course.lab2.ring import WHOLE_TENSORS, count_steps, ring_all_reduce
 
@@ -57,6 +58,23 @@ class RingRequirement(CollectiveRequirement):
         ``flags``, with the call's ``layout`` if it has one."""
         made = ring_all_reduce(call.arrays, flags, number, call.options.get("layout"))
         return [select_keys(own, self.result_keys) for own in made]
+
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference; if there is none and the traffic counts, the lengths of
+        chunks that differ by more than one, with ``ring_uneven``."""
+        found = super().problem(call, answer)
+        if found is not None or "elements" not in self.result_keys:
+            return found
+        inputs = [own["t"].reshape(-1) for own in call.arrays]
+        layout = find_layout(inputs, answer.arrays)
+        lengths = [len(chunk) for chunk in layout.chunks] if layout else [0]
+        if max(lengths) - min(lengths) <= 1:
+            return None
+        even = RingLayout.split_evenly(len(inputs[0]), call.ranks)
+        nearly = [len(chunk) for chunk in even.chunks]
+        return Difference(0, "chunks", None, lengths, nearly), ("ring_uneven",)
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether mistakes lead to another number of messages than the answer's, if the

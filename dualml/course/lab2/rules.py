@@ -223,6 +223,7 @@ def average_tensor(rank: int, tensor: Position, own: Sequence[Any], f: Flags) ->
     }
     mean = add_terms("average", rank, len(own), f, lambda r, here: own[r], denominators, n)
     replaced["average_floor"] = lambda: round_down(mean)
+    replaced["average_elements"] = lambda: np.full_like(mean, mean.mean())
     return compute_mistaken(f, replaced, lambda: mean)
 
 

@@ -115,6 +115,7 @@ DETECTORS: dict[str, d.Detector] = {
     "sampler_counts_epochs": s.counts_epochs,
     "sampler_shared_state": s.shares_state,
     "sampler_epoch_late": s.is_late,
+    "sampler_unset": s.needs_set_epoch,
     "sampler_length": s.has_wrong_length,
     "sampler_epoch_ignored": d.ignores_epoch,
     "sampler_kind_ignored": d.has_no_duplicates,

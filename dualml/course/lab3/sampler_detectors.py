@@ -36,8 +36,12 @@ def counts_epochs(lists: SampleLists) -> bool:
 
 def shares_state(lists: SampleLists) -> bool:
     """Return whether samplers always give what belongs to the epoch that was set on another one
-    after theirs, as with an epoch that all of them share."""
-    pairs = [(a, lists.apart[ask], lists.fresh[ask]) for ask, a in lists.first.items() if len(a)]
+    after theirs, as with an epoch that all of them share. In epoch 0 a new sampler's is not set."""
+    pairs = [
+        (a, lists.apart[ask], lists.fresh[ask])
+        for ask, a in lists.first.items()
+        if len(a) and ask[2]
+    ]
     return bool(lists.apart) and all(
         np.array_equal(a, apart) and not np.array_equal(a, fresh) for a, apart, fresh in pairs
     )
@@ -56,6 +60,13 @@ def is_late(lists: SampleLists) -> bool:
         and not np.array_equal(lists.first[(*ask, zero)], lists.first[(*ask, two)])
         for ask in asked
     )
+
+
+def needs_set_epoch(lists: SampleLists) -> bool:
+    """Return whether new samplers give nothing, or something else, in epoch 0 and are right in all
+    epochs that are set."""
+    same = {ask: np.array_equal(a, lists.fresh[ask]) for ask, a in lists.first.items() if len(a)}
+    return bool(same) and all(is_same == (ask[2] > 0) for ask, is_same in same.items())
 
 
 def has_wrong_length(lists: SampleLists) -> bool:
