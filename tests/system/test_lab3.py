@@ -23,6 +23,7 @@ ARMS = [
     "skew-none",
     "skew-shards",
     "fractions",
+    "fractions-one",
 ]
 
 
@@ -51,6 +52,7 @@ def test_both_frameworks_trained_on_the_same_samples(finished_run: Ran) -> None:
     for trial in told["trials"]:
         seen[trial["arm"]].add(trial["samples_sha256"])
     assert {arm: len(found) for arm, found in seen.items()} == dict.fromkeys(seen, 1)
+    assert seen["fractions"] == seen["fractions-one"]  # one node on what several had
 
 
 def test_dealt_data_and_native_training_give_what_one_node_gives(finished_run: Ran) -> None:
