@@ -32,12 +32,14 @@ class Part:
     """One pytest session.
 
     Attributes:
-        folders: what it runs.
+        paths: folders or files that it runs.
         backend: the backend that the conformance suite judges.
+        without: pattern of files in the folders that it leaves to another part.
     """
 
-    folders: tuple[str, ...]
+    paths: tuple[str, ...]
     backend: str = ""
+    without: str = ""
 
     def environ(self) -> dict[str, str]:
         """Return the variables of the session: without one of its modules it ends with an error."""
@@ -48,12 +50,15 @@ class Part:
         return {**os.environ, **found, "PATH": path}
 
 
+#: Files about exercises, a part of their own, so that no part takes half of the time.
+COURSE = "tests/core/test_course*.py"
 #: The longest first, so that two at a time end together.
 PARTS = {
-    "core": Part(("tests/core", "tests/golden")),
+    "core": Part(("tests/core", "tests/golden"), without=COURSE),
     "torch": Part(("tests/torch", "tests/conformance"), "torch"),
     "system": Part(("tests/system",)),
     "mindspore": Part(("tests/mindspore", "tests/conformance"), "mindspore"),
+    "course": Part(tuple(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(COURSE)))),
     "reference": Part(("tests/conformance",), "numpy"),
 }
 #: Most seconds of a file that `make test-fast` runs.
@@ -65,9 +70,10 @@ def run_part(name: str, part: Part, words: list[str], processes: int) -> tuple[i
     record = ROOT / f"build/durations/{name}.json"
     several = str(processes) if processes > 1 else "0"  # 0: in pytest's own process
     command = [sys.executable, *PYTEST, "-n", several, "--record", str(record)]
+    command += [f"--ignore-glob={part.without}"] if part.without else []
     begin = time.monotonic()
     with subprocess.Popen(
-        [*command, *words, *part.folders],
+        [*command, *words, *part.paths],
         cwd=ROOT,
         env=part.environ(),
         stdout=subprocess.PIPE,

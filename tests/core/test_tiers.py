@@ -78,7 +78,8 @@ def test_every_folder_is_run() -> None:
     """Folders of `make test` are in the matrix, too, unless all of their tests are in `make test`;
     other folders are of the tier `matrix` and run there."""
     folders = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/*/test_*.py")}
-    parts = {folder for part in loaded("__main__").PARTS.values() for folder in part.folders}
+    paths = {path for part in loaded("__main__").PARTS.values() for path in part.paths}
+    parts = {path.rpartition("/")[0] if path.endswith(".py") else path for path in paths}
     matrix = {f for f in folders for command in matrix_commands().values() if f in command.split()}
     assert folders == parts | matrix
     for folder in parts - matrix:
