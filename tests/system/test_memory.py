@@ -12,7 +12,7 @@ from running import loaded_from_elsewhere, run_lab, settings
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-ARMS = ["one", "zero1-n2", "zero1-all-reduce-n2"]
+ARMS = ["one", "full", "zero1-n2", "zero1-all-reduce-n2"]
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ class Efficiency:
         contention: seconds by which a hidden second of messages slows the computation down.
         imbalance: work by which the busiest of many devices exceeds the mean, where experts are
             distributed.
-        launch: seconds in which the host launches a kernel; measured, not fitted.
+        launch: seconds in which the host launches a kernel; assumed, neither measured nor fitted.
     """
 
     products: float
