@@ -82,9 +82,10 @@ class _Scan(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         called = resolve_name(self._path_of(node.func))[0]
-        renamed = former_keywords(called.__init__ if isinstance(called, type) else called)
+        function = vars(called).get("__init__") if isinstance(called, type) else called
+        renamed = former_keywords(function)
         for keyword in node.keywords:
-            if keyword.arg in renamed:
+            if keyword.arg is not None and keyword.arg in renamed:
                 name, present = getattr(called, "__name__", "it"), renamed[keyword.arg]
                 message = f"the parameter {keyword.arg} of {name} is now {present}"
                 self.found.append((keyword.value.lineno, message))
