@@ -177,8 +177,8 @@ def judge_requirements(
 ) -> Iterator[Judgement]:
     """Yield the judgement of each requirement in ``wanted``; one whose target is ``absent`` is not
     met. Mistakes found earlier are tried first in later requirements of the same target. A
-    differing requirement gets its ``otherwise`` as the mistake if none of its own is found and the
-    target meets all others."""
+    differing requirement gets its ``otherwise`` as the mistake if the target meets all others and
+    no mistake is found that none of them could show."""
     likely: dict[str, Flags] = {}
     work: dict[str, SearchWork] = {}
     met: set[str] = set()
@@ -203,6 +203,7 @@ def judge_requirements(
                 for r in file.requirements
                 if r.target == requirement.target and not r.otherwise
             ]
-            if met.issuperset(beside) and not set(judgement.mistakes) & set(requirement.flags):
+            alone = requirement.only_there & set(judgement.mistakes)
+            if met.issuperset(beside) and not alone:
                 judgement = replace(judgement, mistakes=(requirement.otherwise,))
         yield judgement

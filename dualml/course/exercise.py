@@ -97,7 +97,9 @@ class Requirement:
         placed: mistakes that are tried at these places; empty: ``flags``.
         errors: (pattern, mistake) of errors that a mistake causes, matched with ``KIND: MESSAGE``.
         points: default number of points.
-        otherwise: mistake to report if no numbers identify one and the class meets everything else.
+        otherwise: mistake to report if the class meets everything else and none of ``only_there``
+            is found.
+        only_there: mistakes that no other requirement of the class can show.
         follows: whether a mistake found earlier in the class also explains measured numbers that
             look like another mistake.
         tries: largest number of attempts until it is met; more than one if time is measured.
@@ -111,6 +113,7 @@ class Requirement:
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
     otherwise: str = ""
+    only_there: Flags = RIGHT
     follows: bool = False
     tries: int = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import Plant, load_plants
+from dualml.course.check import judge_requirements
 from dualml.course.differences import distances
 from dualml.course.exercise import Answer, ExerciseCall, Trouble
 from dualml.course.judge import WIDER, judge
@@ -190,6 +192,34 @@ def test_the_cheap_look_rules_out_no_mistake_that_explains(
     right = Answer(requirement.expected(call))
     if "sign" in requirement.flags:
         assert requirement.rules_out(call, right, frozenset({"sign"}))
+
+
+@pytest.mark.parametrize(
+    ("flag", "elsewhere", "named"),
+    [
+        ("momentum_ignored", "", ("compiled_apart",)),
+        ("momentum_ignored", "momentum_ignored", ("momentum_ignored",)),
+    ],
+)
+def test_what_only_the_graph_does_is_of_the_graph(
+    flag: str, elsewhere: str, named: tuple[str, ...]
+) -> None:
+    """Numbers that are wrong in a compiled construct alone show what compilation made of it."""
+    file = find_exercise("optim_ms")[1]
+    wanted = [
+        r for r in file.requirements if r.target == "SGD" and isinstance(r, OptimizerRequirement)
+    ]
+
+    def answer(requirement: OptimizerRequirement, call: ExerciseCall) -> Answer:
+        wrong = flag if requirement.mode == "graph" else elsewhere
+        return Answer(requirement.expected(call, frozenset({wrong} if wrong else ())))
+
+    answered = [
+        ((r, call), answer(r, call)) for r in wanted for call in r.calls(np.random.default_rng(3))
+    ]
+    own = replace(file, requirements=wanted)
+    judged = {j.requirement.name: j for j in judge_requirements(own, wanted, answered, set())}
+    assert judged["sgd.graph"].mistakes == named
 
 
 #: Mistakes that act at one place, and where a requirement looks for it.

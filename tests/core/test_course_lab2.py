@@ -340,6 +340,29 @@ def test_the_borders_are_the_student_s(cut: str, direction: int) -> None:
         assert judge(requirement, calls, answers).mistakes == ("ring_gather_adds",)
 
 
+def test_chunks_that_differ_by_more_than_one_element_are_named() -> None:
+    requirement = find_requirement("ring.traffic")
+    for call in drawn(requirement):
+        n, size = call.ranks, call.arrays[0]["t"].size
+        assert size % n == n - 1
+        whole = np.arange(size)
+        for lengths, found in (
+            ([size // n] * (n - 1), ("ring_uneven",)),
+            ([size // n + 1] * (n - 1), None),
+        ):
+            chunks = np.split(whole, np.cumsum(lengths))
+            arrays = [
+                {
+                    **made,
+                    "first": call.arrays[rank]["t"].reshape(-1)[chunks[rank]],
+                    "peers": np.full(2 * (n - 1), (rank + 1) % n),
+                }
+                for rank, made in enumerate(requirement.expected(call))
+            ]
+            problem = requirement.problem(call, Answer(arrays))
+            assert (problem and problem[1]) == found
+
+
 def test_a_message_that_is_no_part_of_the_tensor_shows_no_borders() -> None:
     (call,) = drawn(find_requirement("ring.short"))
     inputs = [own["t"].reshape(-1) for own in call.arrays]
@@ -447,6 +470,15 @@ def test_times_that_are_wrong_are_seen_and_named(requirement: TimingRequirement,
         assert agrees(answer, requirement.expected(call, flags), requirement.tolerance(call, flags))
     elif not met:
         assert mistakes == (name,)
+
+
+@pytest.mark.parametrize("unit", ["measure_milliseconds", "measure_unit"])
+@pytest.mark.parametrize("name", ["measure_mean", "measure_total", "measure_maximum"])
+def test_a_wrong_time_in_another_unit_is_named_as_both(unit: str, name: str) -> None:
+    for requirement in MEASURED:
+        (call,) = drawn(requirement)
+        seen = SEEN[unit](SEEN[name](times(call), call), call)
+        assert judged(requirement, call, seen) == (False, (unit, name))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -196,6 +197,46 @@ def test_what_is_planted_is_named_and_what_is_right_accepted(plant: Plant) -> No
     np.random.set_state(state)
     wrong = [mistakes for status, mistakes in said if status != "met"]
     assert set(wrong) == (set() if plant.right else {(plant.name,)})
+
+
+class OrderedSampler:
+    """A right sampler, but that its lists are made in `set_epoch` alone."""
+
+    def __init__(self, rank: int, seed: int) -> None:
+        self.rank, self.seed = rank, seed
+
+    def set_epoch(self, epoch: int) -> None:
+        whole = np.random.default_rng([self.seed]).permutation(98)
+        part = np.array_split(whole, 4)[self.rank]
+        self.own = np.random.default_rng([self.seed, self.rank, epoch]).permutation(part)
+
+    def __len__(self) -> int:
+        return len(np.array_split(np.arange(98), 4)[self.rank])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.own.tolist())
+
+
+class ReadySampler(OrderedSampler):
+    """The same, with the lists of epoch 0 at first."""
+
+    def __init__(self, rank: int, seed: int) -> None:
+        super().__init__(rank, seed)
+        self.set_epoch(0)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"), [(OrderedSampler, ("sampler_unset",)), (ReadySampler, None)]
+)
+def test_the_first_epoch_of_a_sampler_need_not_be_set(made: Any, found: Any) -> None:
+    requirement = next(r for r in sampler_requirements() if r.name == "sampler.again")
+    (call,) = requirement.calls(drawn(3))
+    options = {**call.options, "hyper": {**call.options["hyper"], "n": 98, "ranks": 4}}
+    asks = [[rank, seed] for seed in (3, 4) for rank in range(4)]
+    call = replace(call, options={**options, "asks": asks})
+    arrays = drive_lab3.run_samplers(made, list, call.options)
+    problem = requirement.problem(call, Answer([arrays]))
+    assert (problem and problem[1]) == found
 
 
 @pytest.mark.parametrize(

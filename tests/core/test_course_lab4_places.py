@@ -264,6 +264,19 @@ def test_a_mistake_of_one_stage_is_named_with_it(kind: str, flag: str) -> None:
     assert failed.places == {name: place}
 
 
+def test_a_mistake_of_some_stages_is_named() -> None:
+    p, m = 4, 7
+    orders = make_schedule(p, m, "gpipe")
+    wrong = make_schedule(p, m, "gpipe", "order_backward_reversed")
+    orders[1], orders[3] = wrong[1], wrong[3]
+    arrays = {"stages": np.array(p), **{str(s): np.array(o) for s, o in enumerate(orders)}}
+    options = {"stages": p, "micro_batches": m, "kind": "gpipe"}
+    requirement = ScheduleRequirement("schedule", "gpipe", "time")
+    call = ExerciseCall("orders", "schedule", options, [{}])
+    found = judge(requirement, [call], [Answer([arrays])])
+    assert found.mistakes == ("order_backward_reversed",)
+
+
 def test_mistakes_of_remote_calls_show_and_no_two_look_alike() -> None:
     (call,) = drawn(RPC)
     looks = {f: RPC.expected(call, frozenset({f}) if f else RIGHT) for f in ("", *RPC.flags)}

@@ -49,6 +49,8 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     c1, c2 = correct(b1, b2, t, kind, h, f)
     s["m"], s["v"] = (v, v) if "moments_shared#2" in f else (m, v)
     used_m, used_v = (old_m, old_v) if "old_moments" in f else (m, v)
+    if "v_maximum#2" in f:
+        used_v = s["v_max"] = np.maximum(s.get("v_max", v), v)
     if "corrected_kept" in f:
         s["m"], s["v"] = used_m / c1, used_v / c2
     if "corrected_kept#2" in f:

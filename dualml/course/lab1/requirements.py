@@ -179,6 +179,7 @@ def graph_requirements(rates: Sequence[tuple[str, str]]) -> list[Requirement]:
                 mode="graph",
                 errors=(*errors, *rates),
                 otherwise="compiled_apart",
+                only_there=frozenset({"compiled_constant"}),
             )
         )
     return found

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from dualml.course.computed import ComputedRequirement, Draw, draw_lr
-from dualml.course.exercise import Answer, Array, Arrays, Difference, ExerciseCall, Flags
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Array,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+)
 from dualml.course.lab1.hyperparameters import first_update, settings_of
 from dualml.course.lab1.trajectory import iterate_updates, trajectory
 
@@ -88,6 +96,7 @@ class OptimizerRequirement(ComputedRequirement):
     mode: str = "pynative"
     errors: Sequence[tuple[str, str]] = ()
     otherwise: str = ""
+    only_there: Flags = RIGHT
     places: Sequence[str] = PLACES
     placed: Sequence[str] = ()
 

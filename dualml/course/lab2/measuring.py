@@ -97,7 +97,12 @@ class TimingRequirement(Requirement):
             single = np.asarray(answer.arrays[0].get("seconds", ())).size == 1
             return found[0], ("measure_one_size",) if single else ()
         right = self.expected(call)[0]["seconds"]
-        mistakes = self.diagnose(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
+        seen = np.asarray(answer.arrays[0]["seconds"], np.float64)
+        mistakes = self.diagnose(seen, right)
+        for unit, per_second in UNITS.items():  # another mistake in the times, in another unit
+            both = self.diagnose(seen / per_second, right)
+            if both and not mistakes:
+                return found[0], (unit, *both)
         if "measure_unsynchronised" in mistakes:
             return found[0], (name_unsynchronised([*answer.arrays[0].get("calls", ())]),)
         return found[0], mistakes

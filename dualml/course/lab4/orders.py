@@ -188,8 +188,8 @@ class ScheduleRequirement(Requirement):
 
     def name_mistake(self, orders: list[Order], p: int, count: int) -> tuple[str, ...]:
         """Return the mistake whose schedule this is, or one that acts in the first or the last
-        stage alone or in all but it; empty if there is none, and for one or two stages, in
-        which many mistakes are alike."""
+        stage alone, in all but it, or in some stages; empty if there is none, and for one or two
+        stages, in which many mistakes are alike."""
         right = make_schedule(p, count, self.kind)
         if p < 3 or orders == right:
             return ()
@@ -198,6 +198,10 @@ class ScheduleRequirement(Requirement):
             acts = [bool(flags_at(frozenset({name}), stage=(s, p))) for s in range(p)]
             made = [w if bad else r for bad, w, r in zip(acts, wrong, right, strict=True)]
             if made == orders:
+                return (name,)
+        for name in self.flags:
+            wrong = make_schedule(p, count, self.kind, name)
+            if all(one in both for one, *both in zip(orders, wrong, right, strict=True)):
                 return (name,)
         return ()
 
