@@ -195,19 +195,21 @@ def test_the_cheap_look_rules_out_no_mistake_that_explains(
 
 
 @pytest.mark.parametrize(
-    ("flag", "elsewhere", "named"),
+    ("target", "flag", "elsewhere", "named"),
     [
-        ("momentum_ignored", "", ("compiled_apart",)),
-        ("momentum_ignored", "momentum_ignored", ("momentum_ignored",)),
+        ("SGD", "momentum_ignored", "", ("compiled_apart",)),
+        ("SGD", "momentum_ignored", "momentum_ignored", ("momentum_ignored",)),
+        ("Adam", "compiled_constant", "", ("compiled_constant",)),
+        ("Adam", "never_corrected", "", ("compiled_apart",)),
     ],
 )
 def test_what_only_the_graph_does_is_of_the_graph(
-    flag: str, elsewhere: str, named: tuple[str, ...]
+    target: str, flag: str, elsewhere: str, named: tuple[str, ...]
 ) -> None:
     """Numbers that are wrong in a compiled construct alone show what compilation made of it."""
     file = find_exercise("optim_ms")[1]
     wanted = [
-        r for r in file.requirements if r.target == "SGD" and isinstance(r, OptimizerRequirement)
+        r for r in file.requirements if r.target == target and isinstance(r, OptimizerRequirement)
     ]
 
     def answer(requirement: OptimizerRequirement, call: ExerciseCall) -> Answer:
@@ -219,7 +221,7 @@ def test_what_only_the_graph_does_is_of_the_graph(
     ]
     own = replace(file, requirements=wanted)
     judged = {j.requirement.name: j for j in judge_requirements(own, wanted, answered, set())}
-    assert judged["sgd.graph"].mistakes == named
+    assert judged[f"{target.lower()}.graph"].mistakes == named
 
 
 #: Mistakes that act at one place, and where a requirement looks for it.

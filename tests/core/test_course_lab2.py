@@ -344,13 +344,13 @@ def test_chunks_that_differ_by_more_than_one_element_are_named() -> None:
     requirement = find_requirement("ring.traffic")
     for call in drawn(requirement):
         n, size = call.ranks, call.arrays[0]["t"].size
-        assert size % n == n - 1
-        whole = np.arange(size)
+        longer = size // n + 1
         for lengths, found in (
             ([size // n] * (n - 1), ("ring_uneven",)),
-            ([size // n + 1] * (n - 1), None),
+            ([longer] * (n - 1), ("ring_uneven",) if n == 4 else None),
+            ([longer, longer, *[size // n] * (n - 3)], None),
         ):
-            chunks = np.split(whole, np.cumsum(lengths))
+            chunks = np.split(np.arange(size), np.cumsum(lengths))
             arrays = [
                 {
                     **made,
@@ -496,6 +496,9 @@ def test_what_a_barrier_does_not_help_is_told_apart(calls: list[int], name: str)
     found = requirement.problem(call, Answer([seen] * call.ranks))
     assert found is not None
     assert found[1] == (name,)
+    both = requirement.problem(call, Answer([{**seen, "seconds": 1e3 * seen["seconds"]}] * 2))
+    assert both is not None
+    assert both[1] == ("measure_milliseconds", name)
 
 
 def test_one_time_in_place_of_several_is_named() -> None:

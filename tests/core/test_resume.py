@@ -42,7 +42,7 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     one."""
     words = [
         "--set",
-        "arms.sgd.updates=2000",
+        "arms.sgd.updates=3000",
         "--set",
         "arms.sgd.samples=40",
         "--arm",
@@ -181,7 +181,7 @@ def interrupted(lab: Path, run_copy: Path) -> Path:
         "--arm",
         "sgd",
         "--set",
-        "arms.sgd.updates=2000",
+        "arms.sgd.updates=3000",
         "--set",
         "data.test=1",
         "--set",

@@ -49,6 +49,11 @@ def test_an_entry_names_something_that_exists(entry: Entry) -> None:
     assert len(entry.reason) > 10
 
 
+def test_no_key_is_in_two_tables() -> None:
+    keys = [entry.key for entry in ENTRIES]
+    assert sorted(keys) == sorted(set(keys))
+
+
 def test_the_longest_entry_counts_and_marks_decide_without_one() -> None:
     entries = sorted(
         [Entry("tests/a", "matrix", ""), Entry("tests/a/x.py", "test", ""),

@@ -98,14 +98,14 @@ class TimingRequirement(Requirement):
             return found[0], ("measure_one_size",) if single else ()
         right = self.expected(call)[0]["seconds"]
         seen = np.asarray(answer.arrays[0]["seconds"], np.float64)
-        mistakes = self.diagnose(seen, right)
-        for unit, per_second in UNITS.items():  # another mistake in the times, in another unit
-            both = self.diagnose(seen / per_second, right)
-            if both and not mistakes:
-                return found[0], (unit, *both)
-        if "measure_unsynchronised" in mistakes:
-            return found[0], (name_unsynchronised([*answer.arrays[0].get("calls", ())]),)
-        return found[0], mistakes
+        calls = [*answer.arrays[0].get("calls", ())]
+        for unit, per_second in {"": 1.0, **UNITS}.items():  # a wrong time, perhaps in a wrong unit
+            mistakes = self.diagnose(seen / per_second, right)
+            if "measure_unsynchronised" in mistakes:
+                mistakes = (name_unsynchronised(calls),)
+            if mistakes:
+                return found[0], (unit, *mistakes) if unit else mistakes
+        return found[0], ()
 
     def diagnose(self, seen: Array, right: Array) -> tuple[str, ...]:
         """Return the typical mistake that explains measured times ``seen`` which are longer than

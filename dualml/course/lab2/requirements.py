@@ -64,9 +64,9 @@ def draw_short_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 
 
 def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw for each rank a vector of so many elements that one chunk more or less does not matter,
-    and as many left over as can be."""
-    rows = int(draw.integers(20, 40)) * ranks + ranks - 1
+    """Draw for each rank a vector of so many elements that one chunk more or less does not matter;
+    two are left over, so that neither may one chunk take them nor the last one lack the rest."""
+    rows = int(draw.integers(20, 40)) * ranks + 2
     return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 
 

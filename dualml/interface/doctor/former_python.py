@@ -7,9 +7,11 @@ annotation, or a class derived from it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import inspect
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,28 +24,40 @@ PATH_CHANGES: Mapping[str, Mapping[str, str]] = {
     "dualml_torch": BACKEND,
     "dualml_ms": BACKEND,
 }
+#: Beginning of our own warnings of former names.
+OUR_WARNING = re.compile(r"(dualml[\w.]*|[A-Z]\w*)\.\w+ is now ")
 
 
-def former_python_names(source: str) -> list[tuple[int, str]]:
-    """Return line and message of each former name in Python code, in the order of the lines.
+class FormerNameScan:
+    """Reads sources one after the other; names of one hold in the next, as in cells of a
+    notebook. Attributes of instances are not followed."""
 
-    Raises:
-        SyntaxError, ValueError: it is no Python code.
-    """
-    tree = ast.parse(source)
-    if not any(package in source for package in PATH_CHANGES):
-        return []
-    scan = _Scan()
-    scan.visit(tree)
-    return sorted(set(scan.found))
+    def __init__(self) -> None:
+        self.visitor = _Visitor()
+
+    def read(self, source: str | bytes) -> list[tuple[int, str]]:
+        """Return line and message of each former name in a source, in the order of the lines.
+
+        Raises:
+            SyntaxError, ValueError: it is no Python code, or nested too deeply.
+        """
+        self.visitor.found = []
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the user's code
+                tree = ast.parse(source)
+            self.visitor.visit(tree)
+        except (RecursionError, MemoryError):
+            raise ValueError("nested too deeply") from None
+        return sorted(set(self.visitor.found))
 
 
-class _Scan(ast.NodeVisitor):
-    """Walks through a file and follows what its names stand for.
+class _Visitor(ast.NodeVisitor):
+    """Walks through sources and follows what their names stand for.
 
     Attributes:
         found: line and message of each former name.
-        paths: name in the file → dotted path in one of our packages.
+        paths: name in the source → dotted path in one of our packages.
         classes: name of a variable, or ``self`` → class of its value.
     """
 
@@ -103,9 +117,26 @@ class _Scan(ast.NodeVisitor):
             self._bind(node.target.id, self._named_class(node.annotation))
         self.generic_visit(node)
 
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        before = dict(self.paths), dict(self.classes)
+        self.generic_visit(node)
+        self.paths, self.classes = before
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
     def visit_arg(self, node: ast.arg) -> None:
         if node.arg != "self":
             self._bind(node.arg, self._named_class(node.annotation))
+        self.generic_visit(node)
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self._unbind(node.target)
+        self.generic_visit(node)
+
+    visit_AsyncFor = visit_For
+
+    def visit_withitem(self, node: ast.withitem) -> None:
+        self._unbind(node.optional_vars)
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -122,8 +153,14 @@ class _Scan(ast.NodeVisitor):
 
     def _bind(self, name: str, value: type | None) -> None:
         self.classes.pop(name, None)
+        self.paths.pop(name, None)
         if value is not None:
             self.classes[name] = value
+
+    def _unbind(self, target: ast.expr | None) -> None:
+        for node in ast.walk(target) if target is not None else ():
+            if isinstance(node, ast.Name):
+                self._bind(node.id, None)
 
     def _path_of(self, node: ast.AST | None) -> str | None:
         """Return the dotted path of a name or of attributes of one; None if it is not ours."""
@@ -135,10 +172,16 @@ class _Scan(ast.NodeVisitor):
         return None
 
     def _named_class(self, node: ast.AST | None) -> type | None:
-        """Return the class of ours that an expression names, or ``CLASS | None``; None if it names
-        none."""
+        """Return the class of ours that an expression names, also in quotes and as one that may be
+        None; None if it names none."""
         if isinstance(node, ast.BinOp):
             return self._named_class(node.left) or self._named_class(node.right)
+        if isinstance(node, ast.Subscript):
+            name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            return self._named_class(node.slice) if name == "Optional" else None
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            with contextlib.suppress(SyntaxError, ValueError):
+                return self._named_class(ast.parse(node.value, mode="eval").body)
         named = resolve_name(self._path_of(node))[0]
         return named if isinstance(named, type) else None
 
@@ -207,17 +250,20 @@ def resolve_name(path: str | None) -> tuple[Any, tuple[str, ...]]:
         warnings.simplefilter("always")
         value = _follow(parts)
     texts = (str(w.message) for w in warned if issubclass(w.category, DeprecationWarning))
-    return value, tuple(text for text in texts if " is now " in text)
+    return value, tuple(text for text in texts if OUR_WARNING.match(text))
 
 
 def _follow(parts: list[str]) -> Any:
-    """Import the longest module of a path and return the attribute that the rest names, or None."""
+    """Import the longest module of a path and return the attribute that the rest names; None if
+    there is none, or if its framework cannot be imported."""
     for length in range(len(parts), 0, -1):
         try:
             value: Any = importlib.import_module(".".join(parts[:length]))
-        except ImportError:
+            for name in parts[length:]:
+                value = getattr(value, name, None)
+            return value
+        except ModuleNotFoundError:
             continue
-        for name in parts[length:]:
-            value = getattr(value, name, None)
-        return value
+        except Exception:  # of a broken framework, which `dualml doctor` without files examines
+            return None
     return None

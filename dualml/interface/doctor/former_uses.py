@@ -8,43 +8,62 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_toml
 from dualml.experiment.keys import WrittenKeys
 from dualml.interface.doctor.finding import DoctorFinding, make_finding
-from dualml.interface.doctor.former_python import former_python_names
+from dualml.interface.doctor.former_python import FormerNameScan
 
 SUFFIXES = (".py", ".ipynb", ".toml")
 #: Folders of other people's code.
 INSTALLED = frozenset({"site-packages", "node_modules", "__pycache__"})
 #: Size of the largest file that is read, in bytes, and number of files.
 MAX_SIZE, MAX_FILES = 4_000_000, 20_000
+#: Commands of IPython that have Python in the rest of their cell.
+PYTHON_MAGICS = frozenset({"%%time", "%%timeit", "%%capture", "%%prun"})
+#: Lines of IPython that are no Python: commands, results of commands, questions.
+IPYTHON_LINE = re.compile(r"\s*([%!?]|\w+\s*=\s*[%!])|.*\?\s*$")
+UNREADABLE = (OSError, UserError, SyntaxError, ValueError)
+
+
+class FormerUse(NamedTuple):
+    """A former name, or a part of a file that cannot be read.
+
+    Attributes:
+        place: file, with a line or a cell.
+        message: what the name is now, or why it cannot be read.
+        is_read: whether it is a name.
+    """
+
+    place: str
+    message: str
+    is_read: bool = True
 
 
 def examine_files(paths: Sequence[Path]) -> Iterator[DoctorFinding]:
-    """Yield a finding for each former name and each unreadable file, and one for all files.
+    """Yield a finding for each former name and each unreadable part, and one for all files.
 
     Raises:
         UserError: a path does not exist, or there are more files than are read.
     """
-    count = used = 0
+    count = used = unread = 0
     for path in list_files(paths):
         count += 1
-        try:
-            lines = list(former_names_of_file(path))
-        except (OSError, UserError, SyntaxError, ValueError) as error:
-            reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
-            yield make_finding(str(path), "warn", "former_unread", error=reason)
-            continue
-        used += len(lines)
-        yield from (make_finding(place, "warn", text=message) for place, message in lines)
-    if used:
-        yield make_finding("files", "warn", "former_used", "former_used", count=count, used=used)
-    else:
-        yield make_finding("files", "ok", "former_none", count=count)
+        for use in find_former_uses(path):
+            if use.is_read:
+                used += 1
+                yield make_finding(use.place, "warn", text=use.message)
+            else:
+                unread += 1
+                yield make_finding(use.place, "warn", "former_unread", error=use.message)
+    numbers = {"count": count, "used": used, "unread": unread}
+    mark = "warn" if used or unread else "ok"
+    yield make_finding("files", mark, "former_names", "former_names" * bool(used), **numbers)
 
 
 def list_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -75,37 +94,72 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file())
 
 
-def former_names_of_file(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield place and message of each former name in a file.
+def find_former_uses(path: Path) -> Iterator[FormerUse]:
+    """Yield the former names in a file, and what of it cannot be read."""
+    try:
+        if not path.is_file():
+            raise UserError("not a regular file")
+        if (size := path.stat().st_size) > MAX_SIZE:
+            raise UserError(f"{size:,} bytes, and at most {MAX_SIZE:,} are read")
+        if path.suffix == ".toml":
+            yield from find_former_keys(path)
+        elif path.suffix == ".ipynb":
+            yield from find_in_notebook(path)
+        else:
+            for line, message in FormerNameScan().read(path.read_bytes()):
+                yield FormerUse(f"{path}:{line}", message)
+    except UNREADABLE as error:
+        yield FormerUse(str(path), first_line(error).removeprefix(f"{path}: "), is_read=False)
+
+
+def find_former_keys(path: Path) -> Iterator[FormerUse]:
+    """Yield the former keys of an experiment file."""
+    keys = WrittenKeys()
+    keys.store(read_toml(path), str(path))
+    for notice in keys.notices:
+        place, _, message = notice.removesuffix("; the former names still work").partition(": ")
+        yield FormerUse(place, message)
+
+
+def find_in_notebook(path: Path) -> Iterator[FormerUse]:
+    """Yield the former names in the code cells of a notebook, whose names hold in later cells, too.
 
     Raises:
-        OSError, UserError, SyntaxError, ValueError: it cannot be read.
+        ValueError: it is no notebook.
     """
-    if (size := path.stat().st_size) > MAX_SIZE:
-        raise UserError(f"{size:,} bytes, and at most {MAX_SIZE:,} are read")
-    if path.suffix == ".toml":
-        keys = WrittenKeys()
-        keys.store(read_toml(path), str(path))
-        for notice in keys.notices:
-            place, _, message = notice.removesuffix("; the former names still work").partition(": ")
-            yield place, message
-    elif path.suffix == ".ipynb":
-        for number, source in code_cells(path):
-            for line, message in former_python_names(source):
-                yield f"{path}, cell {number}:{line}", message
-    else:
-        for line, message in former_python_names(path.read_text("utf-8")):
-            yield f"{path}:{line}", message
+    scan = FormerNameScan()
+    for number, source in code_cells(path):
+        cell = f"{path}, cell {number}"
+        try:
+            for line, message in read_cell(scan, source):
+                yield FormerUse(f"{cell}:{line}", message)
+        except (SyntaxError, ValueError) as error:
+            yield FormerUse(cell, first_line(error), is_read=False)
+
+
+def read_cell(scan: FormerNameScan, source: str) -> list[tuple[int, str]]:
+    """Return the former names in a cell, without the lines of IPython if it is no Python as it is;
+    none in a cell of another language."""
+    lines = source.split("\n")
+    magic = lines[0].split()[:1]
+    if magic and magic[0].startswith("%%"):
+        if magic[0] not in PYTHON_MAGICS:
+            return []
+        lines[0] = ""
+    try:
+        return scan.read("\n".join(lines))
+    except SyntaxError:
+        return scan.read("\n".join("" if IPYTHON_LINE.match(line) else line for line in lines))
 
 
 def code_cells(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and source of each code cell of a notebook, commands of IPython left out.
+    """Yield number and source of each code cell of a notebook.
 
     Raises:
         ValueError: it is no notebook.
     """
     try:
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        cells = json.loads(path.read_text("utf-8-sig"))["cells"]
         sources = [
             (number, "".join(cell["source"]))
             for number, cell in enumerate(cells, 1)
@@ -113,6 +167,9 @@ def code_cells(path: Path) -> Iterator[tuple[int, str]]:
         ]
     except (KeyError, TypeError, RecursionError):
         raise ValueError("no notebook of format 4") from None
-    for number, source in sources:
-        lines = ["" if line.lstrip()[:1] in "%!" else line for line in source.split("\n")]
-        yield number, "\n".join(lines)
+    yield from sources
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its kind if it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
