@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dualml.common.errors import UserError
 from dualml.common.files import read_toml
 from dualml.experiment.keys import WrittenKeys
-from dualml.interface.doctor.finding import DoctorFinding, make_finding
+from dualml.interface.doctor.finding import DoctorFinding, Mark, make_finding
 from dualml.interface.doctor.former_python import FormerNameScan
 
 SUFFIXES = (".py", ".ipynb", ".toml")
@@ -61,9 +61,9 @@ def examine_files(paths: Sequence[Path]) -> Iterator[DoctorFinding]:
             else:
                 unread += 1
                 yield make_finding(use.place, "warn", "former_unread", error=use.message)
-    numbers = {"count": count, "used": used, "unread": unread}
-    mark = "warn" if used or unread else "ok"
-    yield make_finding("files", mark, "former_names", "former_names" * bool(used), **numbers)
+    mark: Mark = "warn" if used or unread else "ok"
+    remedy = "former_names" if used else ""
+    yield make_finding("files", mark, "former_names", remedy, count=count, used=used, unread=unread)
 
 
 def list_files(paths: Sequence[Path]) -> Iterator[Path]:
