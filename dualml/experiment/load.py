@@ -154,7 +154,9 @@ def multiply_epochs(table: dict[str, Any]) -> None:
 def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
     """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
     ``ring-n2`` and ``ring-n4``; return new name → original name. ``table`` is changed in place;
-    ``world_size``, if given, first replaces the sizes of every arm that has other ranks than one.
+    ``world_size``, if given, first replaces the sizes of every arm that has other ranks than one,
+    and ``dealt_to``, the ranks whose parts one rank takes; not where a share for each rank
+    (``partition.fractions``) decides how many there are.
 
     Raises:
         UserError: ``world_size`` above 1 where no arm has several ranks, an empty list of sizes, or
@@ -168,10 +170,13 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
     origins: dict[str, str] = {}
     for name, arm in arms.items():
         sizes = arm.get("world_size", 1) if isinstance(arm, dict) else 1
-        if world_size is not None and sizes != 1:
-            several = True
-            sizes = [world_size] if isinstance(sizes, list) else world_size
-            arm["world_size"] = sizes
+        if world_size is not None and isinstance(arm, dict) and not lists_shares(arm):
+            if sizes != 1:
+                several = True
+                sizes = [world_size] if isinstance(sizes, list) else world_size
+                arm["world_size"] = sizes
+            elif arm.get("dealt_to"):
+                arm["dealt_to"] = world_size
         if not isinstance(sizes, list):
             expanded[name] = arm
             continue
@@ -189,6 +194,11 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
         )
     table["arms"] = expanded
     return origins
+
+
+def lists_shares(arm: JsonMapping) -> bool:
+    """Return whether an arm, as the file has it, lists the share of each of its ranks."""
+    return is_table(arm, "partition") and "fractions" in arm["partition"]
 
 
 def rename_resized(name: str, table: JsonMapping, world_size: int | None) -> str:

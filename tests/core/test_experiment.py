@@ -71,7 +71,18 @@ def test_quick_selects_the_same_arms_with_other_numbers_of_ranks() -> None:
         names = [name.replace("-n2", "-n4") for name in load(lab, quick=True).arms]
         arms = load(lab, quick=True, world_size=4).arms
         assert list(arms) == names
-        assert {arm.world_size for arm in arms.values()} == {1, 4}
+        shares = {name: arm for name, arm in arms.items() if name == "fractions"}
+        assert {a.world_size for n, a in arms.items() if n not in shares} == {1, 4}
+        assert all(arm.world_size == 2 for arm in shares.values()), "a share for each of two ranks"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_partition_of_lab3_fits_other_numbers_of_ranks(quick: bool) -> None:
+    for arm in load("lab3", quick=quick, world_size=8).arms.values():
+        if partition := arm.plan_partition:
+            partition.sizes(960, arm.partition_rank_count)
+    arms = load("lab3", arms=["all"], quick=quick, world_size=8).arms
+    assert arms["random-partition-one"].partition_rank_count == 8, "else it is no counterpart"
 
 
 def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
