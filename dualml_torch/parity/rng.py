@@ -14,6 +14,9 @@ from dualml_torch.parity.operations import find_parts
 
 Tensor = torch.Tensor
 
+#: The limit of SELU at −∞, −scale · alpha, to which alpha dropout sets what it drops.
+SELU_LIMIT = -1.7580993408473766
+
 
 class SharedRngMode(TorchFunctionMode):
     """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
@@ -75,6 +78,35 @@ class SharedRngMode(TorchFunctionMode):
         result = apply_dropout(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
         return input.copy_(result) if inplace else result
 
+    def alpha_dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    ) -> Tensor | None:
+        """Apply alpha dropout (Klambauer et al. 2017, Self-Normalizing Neural Networks) with shared
+        random numbers, to ``input`` itself if ``inplace``, and return the result; None, which leaves
+        the call to PyTorch, if ``training`` is false or ``p`` is 0 or 1."""
+        return self.drop_to_alpha(input, input.shape, p, training, inplace)
+
+    def feature_alpha_dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    ) -> Tensor | None:
+        """As `alpha_dropout`, for whole channels: the entries of the first two axes."""
+        shape = (*input.shape[:2], *[1] * (input.ndim - 2))
+        return self.drop_to_alpha(input, shape, p, training, inplace)
+
+    def drop_to_alpha(
+        self, input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool
+    ) -> Tensor | None:
+        """Set entries of ``input``, drawn in ``shape`` and broadcast, to SELU's negative limit, and
+        scale and shift all so that mean and variance stay; None, which leaves the call to
+        PyTorch, if nothing or everything is dropped."""
+        if not training or p in (0, 1):
+            return None
+        kept = (self.uniform(shape) >= p).to(input.device, input.dtype)
+        scale = ((1 + p * SELU_LIMIT**2) * (1 - p)) ** -0.5
+        shift = (kept - (1 - p)) * (-SELU_LIMIT * scale)
+        result = input * (kept * scale) + shift
+        return input.copy_(result) if inplace else result
+
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
         """Overwrite ``input`` with ones, with probability ``p`` each, and zeros; None, which leaves
         the call to PyTorch, if there is a ``generator``."""
@@ -129,6 +161,8 @@ def has_outer_mode() -> bool:
 
 DRAWS: dict[Any, Callable[..., Tensor | None]] = {
     functional.dropout: SharedRngMode.dropout,
+    functional.alpha_dropout: SharedRngMode.alpha_dropout,
+    functional.feature_alpha_dropout: SharedRngMode.feature_alpha_dropout,
     **dict.fromkeys(
         (functional.dropout1d, functional.dropout2d, functional.dropout3d),
         SharedRngMode.dropout_channels,

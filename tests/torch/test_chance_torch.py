@@ -29,6 +29,8 @@ def drawn(function: Callable[[], torch.Tensor], seed: int = 0) -> torch.Tensor:
     [
         lambda: nn.Dropout(0.3)(X),
         lambda: functional.dropout2d(X[..., None], 0.3),
+        lambda: nn.AlphaDropout(0.3)(X),
+        lambda: nn.FeatureAlphaDropout(0.3)(X),
         lambda: torch.bernoulli(torch.full((50,), 0.4)),
         lambda: torch.empty(50).bernoulli_(0.4),
         lambda: torch.rand(5, 3),
@@ -49,6 +51,18 @@ def test_a_dropout_keeps_what_the_source_says_and_scales_it() -> None:
     kept = SharedRng(0).keep_mask(tuple(X.shape), 0.25)
     np.testing.assert_allclose(found.numpy(), X.numpy() * kept / 0.75, rtol=1e-6)
     assert drawn(lambda: functional.dropout(X, 0.25, training=False)) is X
+
+
+def test_alpha_dropout_keeps_mean_and_variance_and_drops_to_one_value() -> None:
+    x = torch.randn(200, 500, generator=torch.Generator().manual_seed(0))
+    found = drawn(lambda: functional.alpha_dropout(x, 0.25, training=True))
+    kept = torch.from_numpy(SharedRng(0).keep_mask(tuple(x.shape), 0.25).astype(bool))
+    ours, theirs = found[~kept].unique(), functional.alpha_dropout(x, 0.25, training=True)
+    torch.testing.assert_close(ours, theirs.mode().values[:1])  # the value that is there most often
+    assert abs(float(found.mean())) < 0.01 and abs(float(found.var()) - 1) < 0.02
+    channels = drawn(lambda: functional.feature_alpha_dropout(X, 0.5, training=True))
+    assert all(len(row.unique()) in (1, 8) for row in channels.flatten(0, 1))
+    assert drawn(lambda: functional.alpha_dropout(X, 0.25, training=False)).equal(X)
 
 
 def test_a_dropout_in_place_changes_its_input() -> None:
