@@ -139,10 +139,11 @@ def render_page(
         results: results of `dualml.interface.bench.run.run_sections`; None if nothing was run.
     """
     words, done = Messages(lang), {s["name"]: s for s in (results or {}).get("sections", ())}
-    parts = [f"# {words('bench.page.title')}", LINKS[lang], words("bench.page.head")]
+    parts = [f"# {words('bench.page.title')}", LINKS[lang]]
     if results is None:
         parts.append(words("bench.page.nothing"))
-    else:
+    parts.append(words("bench.page.head"))
+    if results is not None:
         parts.append(words("bench.page.machine"))
         parts.append("\n".join(f"- {escape(line)}" for line in facts(results, lang)))
         parts.append(words("bench.page.took", seconds=f"{results['seconds']:.0f}"))
