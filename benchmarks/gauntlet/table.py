@@ -26,7 +26,7 @@ HEAD = {
     "zh": (
         "模型",
         "已配对",
-        "结论",
+        "判定",
         "首个差异",
         "原因（已检验）",
         "移植代码行",
@@ -35,7 +35,7 @@ HEAD = {
         "修补后",
     ),
 }
-VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
+VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "不可比较", "refused": "拒绝"}
 NONE = {"en": "none explains it", "zh": "没有能解释的"}
 #: Text for pairs whose only difference is parameters that one side has alone.
 ALONE = {
@@ -119,7 +119,7 @@ def causes(found: dict[str, Any], lang: str, alone: int) -> str:
         for cause in found.get("causes", ())
     ]
     rest = [] if found.get("enough") else ["…"]
-    return "; ".join([*names, *rest]) if names else NONE[lang]
+    return {"en": "; ", "zh": "；"}[lang].join([*names, *rest]) if names else NONE[lang]
 
 
 def line(found: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -93,7 +94,7 @@ def page(known: dict[str, Any], lang: str) -> str:
             equal = sum(c["verdict"] == "equal" for c in mine)
             largest = max(c["ratio"] or 0 for c in mine)
             lines.append(f"| {arm} | {mine[0]['ranks']} | {count} | {equal} | {largest:.2f} |")
-    return "\n".join(lines) + "\n"
+    return re.sub(r"(?<=\d)%", " %", "\n".join(lines)) + "\n"
 
 
 def write(known: dict[str, Any], folder: Path) -> None:

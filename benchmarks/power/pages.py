@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import tomllib
 from collections.abc import Callable, Sequence
@@ -240,6 +241,7 @@ class Page:
 
 
 def write(found: Record, folder: Path) -> None:
-    """Write ``power.md`` and ``power.zh.md``."""
+    """Write ``power.md`` and ``power.zh.md``, without blank lines of empty parts."""
     for lang, name in (("en", "power.md"), ("zh", "power.zh.md")):
-        (folder / name).write_text(str(Page(found, lang)), "utf-8")
+        text = re.sub(r"\n{3,}", "\n\n", str(Page(found, lang)))
+        (folder / name).write_text(re.sub(r"(?<=\d)%", " %", text), "utf-8")
