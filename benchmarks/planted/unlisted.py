@@ -150,9 +150,14 @@ add(
     "of a bucket's last quarter only rank 0's",
     lost_rank={"ranks": [1], "tail": 0.25},
 )
-add("last-micro-batch-twice", "micro-batches", "gradient", "the fourth micro-batch counts twice",
+add(
+    "last-micro-batch-twice",
+    "micro-batches",
+    "gradient",
+    "the fourth micro-batch counts twice",
     mean_weights={"of": "micro-batches"},
-    lost_micro_batch={"micro-batches": [3], "weights": [2]})  # fmt: skip
+    lost_micro_batch={"micro-batches": [3], "weights": [2]},
+)
 
 
 def computes_alike(rule: Any, first: Callable[..., Any], second: Callable[..., Any]) -> bool:

@@ -166,8 +166,11 @@ def main() -> None:
         for row in pool.map(check_case, chosen):
             rows.append(row)
             state = "detected" if row["detected"] else "accepted"
-            print(f"{row['name']:44} {state:9} {row['named']:6} {row['seconds']:5.1f} s  "
-                  f"{' '.join(row['said'])}", flush=True)  # fmt: skip
+            print(
+                f"{row['name']:44} {state:9} {row['named']:6} {row['seconds']:5.1f} s  "
+                f"{' '.join(row['said'])}",
+                flush=True,
+            )
             if given.out:
                 given.out.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     for line in summary(rows):

@@ -117,9 +117,21 @@ def test_a_wrong_type_is_told_before_what_the_kind_does_not_have() -> None:
     assert text == "unknown key arms.a.split.stagse; did you mean 'stages'?"
 
 
-@pytest.mark.parametrize("garbage", [3, "x", [], None, {"split": 3}, {"aggregation": []},
-                                     {"world_size": "2"}, {"method": 3}, {"zero": [1]},
-                                     {"split": {"engine": []}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        3,
+        "x",
+        [],
+        None,
+        {"split": 3},
+        {"aggregation": []},
+        {"world_size": "2"},
+        {"method": 3},
+        {"zero": [1]},
+        {"split": {"engine": []}},
+    ],
+)
 def test_anything_has_a_kind_whose_error_is_told(garbage: Any) -> None:
     assert infer_kind(garbage) in KINDS
     table = {"name": "x", "title": {}, "data": {"name": "digits"}, "model": "mlp"}

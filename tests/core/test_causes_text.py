@@ -146,11 +146,21 @@ MUTATIONS = [
     Mutation("parameters", "freeze", (), "", "", ("w",)),
     *(
         Mutation("optimizer", "optimizer", (), "None", word, 0.1)
-        for word in ("lr_factor", "momentum", "beta1", "eps", "weight_decay", "form:coupled",
-                     "gradient:scale", "twice", "skip", "own:peak")
+        for word in (
+            "lr_factor",
+            "momentum",
+            "beta1",
+            "eps",
+            "weight_decay",
+            "form:coupled",
+            "gradient:scale",
+            "twice",
+            "skip",
+            "own:peak",
+        )
     ),
     Mutation("optimizer", "line:drop", (), "sqrt", 0, None, None, "9:v.sqrt()"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -232,10 +232,14 @@ def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: 
         ("AttributeError", "'dict' object has no attribute 'shape'", 0, "ring_reply_key"),
         ("RuntimeError", "shape '[5]' is invalid for input of size 3", 0, "ring_length"),
         ("RuntimeError", "The size of tensor a (3) must match", 0, "ring_stored_elsewhere"),
-        ("ValueError", "For 'AddExt', input.shape and other.shape need to broadcast", 0,
-         "ring_stored_elsewhere"),
+        (
+            "ValueError",
+            "For 'AddExt', input.shape and other.shape need to broadcast",
+            0,
+            "ring_stored_elsewhere",
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors_in_a_ring_are_named(kind: str, message: str, rank: int, name: str) -> None:
     trouble = Trouble(kind, message, line=9, rank=rank)
     found = find_requirement("ring.sum").mistakes_of(trouble)

@@ -27,9 +27,13 @@ from dualml.course.workspace import read_page, read_solution, read_translations
 
 #: Mistakes that an error or the traffic shows.
 REMOTE_ERRORS = {
-    "context_missing", "context_ended", "context_kept_open", "reference_not_local",
-    "state_not_detached", "backward_local",
-}  # fmt: skip
+    "context_missing",
+    "context_ended",
+    "context_kept_open",
+    "reference_not_local",
+    "state_not_detached",
+    "backward_local",
+}
 SERVER_ERRORS = {"one_sided", "message_mismatch", "whole_table_sent", "whole_gradient_sent"}
 
 
@@ -130,21 +134,37 @@ def test_the_bytes_of_messages_are_counted_for_rows() -> None:
 @pytest.mark.parametrize(
     ("kind", "message", "mistake"),
     [
-        ("TypeError", "DistributedOptimizer.step() missing 1 required positional argument: "
-         "'context_id'", "context_missing"),
+        (
+            "TypeError",
+            "DistributedOptimizer.step() missing 1 required positional argument: 'context_id'",
+            "context_missing",
+        ),
         ("TypeError", "backward(): incompatible function arguments.", "context_missing"),
         ("RuntimeError", "Could not find autograd context with id: 3", "context_ended"),
-        ("RuntimeError", "Already have an autograd context id for this thread.",
-         "context_kept_open"),
-        ("RuntimeError", "Error on Node 1: RPCErr:1:RPC ran for more than set timeout (5000 ms)",
-         "context_kept_open"),
-        ("RuntimeError", "Trying to backward through the graph a second time",
-         "state_not_detached"),
-        ("RuntimeError", 'graphTask_ INTERNAL ASSERT FAILED at "context.cpp":113, please report a '
-         "bug to PyTorch.", "backward_local"),
+        (
+            "RuntimeError",
+            "Already have an autograd context id for this thread.",
+            "context_kept_open",
+        ),
+        (
+            "RuntimeError",
+            "Error on Node 1: RPCErr:1:RPC ran for more than set timeout (5000 ms)",
+            "context_kept_open",
+        ),
+        (
+            "RuntimeError",
+            "Trying to backward through the graph a second time",
+            "state_not_detached",
+        ),
+        (
+            "RuntimeError",
+            'graphTask_ INTERNAL ASSERT FAILED at "context.cpp":113, please report a '
+            "bug to PyTorch.",
+            "backward_local",
+        ),
         ("RuntimeError", "something else", ""),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_remote_calls_names_its_mistake(kind: str, message: str, mistake: str) -> None:
     for requirement in REMOTE:
         found = requirement.mistakes_of(Trouble(kind, message))

@@ -137,8 +137,18 @@ def test_only_what_differs_is_shown() -> None:
 
 
 def judgement(cause: str, **fields: Any) -> HypothesisScore:
-    return HypothesisScore(**{"cause": cause, "detail": {}, "score": 1.0, "fits": [1, 2],
-                        "disturbing": False, "fitted": 0, "cost": 0, **fields})  # fmt: skip
+    return HypothesisScore(
+        **{
+            "cause": cause,
+            "detail": {},
+            "score": 1.0,
+            "fits": [1, 2],
+            "disturbing": False,
+            "fitted": 0,
+            "cost": 0,
+            **fields,
+        }
+    )
 
 
 class Host:

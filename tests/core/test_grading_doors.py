@@ -62,10 +62,29 @@ ENDS = st.sampled_from(["", ".py", ".zip", ".ZIP", " ", ".", "/", "\\", ".py/"])
 BYTES = st.binary(min_size=1, max_size=250).filter(lambda name: not {0, 47} & {*name})
 NAMES = st.one_of(
     BYTES,
-    st.sampled_from([b"a\nb", b"\x1b[2J", b"-rf", b"x" * 255, b"con", b"~", b"Ann", b"ANN", b"\\",
-                     "作业".encode("gbk"), "功課".encode("big5"), "é".encode(), "é".encode(),
-                     b"grades.csv", b"students", "\u202e".encode(), b"%2e%2e", b"<b>&\"'"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            b"a\nb",
+            b"\x1b[2J",
+            b"-rf",
+            b"x" * 255,
+            b"con",
+            b"~",
+            b"Ann",
+            b"ANN",
+            b"\\",
+            "作业".encode("gbk"),
+            "功課".encode("big5"),
+            "é".encode(),
+            "é".encode(),
+            b"grades.csv",
+            b"students",
+            "\u202e".encode(),
+            b"%2e%2e",
+            b"<b>&\"'",
+        ]
+    ),
+)
 MEMBERS = st.one_of(
     st.just(TORCH.name),
     st.builds(lambda a, b: a + b, ANY, ENDS),

@@ -156,23 +156,42 @@ def another_rank(folder: Path) -> None:
     shutil.copytree(one, one.with_name("rank7"))
 
 
-@pytest.mark.parametrize(("name", "spoil", "said"), [
-    ("msprobe/torch", lambda f: head(f, framework="paddle"), "framework 'paddle'; this version"),
-    ("msprobe/torch", lambda f: head(f, level="L2"), "level 'L2'; this version reads L0, L1, mix"),
-    ("msprobe/torch", lambda f: head(f, task="structure"), "task 'structure'; this version"),
-    ("msprobe/torch", lambda f: head(f, data={}), "nothing was recorded"),
-    ("msprobe/torch", lambda f: head(f, data={"x": {}}), "'x': an entry of another version"),
-    ("msprobe/torch", lambda f: head(f, data=3), "not a dump of msprobe"),
-    ("msprobe/torch", another_rank, "of 2 ranks, .*; name the folder of one"),
-    ("msprobe/torch", lambda f: next(f.glob("step0/*/dump.json")).write_text("{"), "not JSON"),
-    ("troubleshooter/torch",
-     lambda f: next(f.glob("rank0/*.csv")).write_text("[1]"), "another version wrote it"),
-    ("troubleshooter/torch",
-     lambda f: next(f.glob("rank0/*.csv")).write_text(""), "no output of any call"),
-    ("troubleshooter/torch",
-     lambda f: next(f.rglob("NN_GELU_0_forward_output.npy")).write_bytes(b"x"),
-     "no readable array"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "spoil", "said"),
+    [
+        (
+            "msprobe/torch",
+            lambda f: head(f, framework="paddle"),
+            "framework 'paddle'; this version",
+        ),
+        (
+            "msprobe/torch",
+            lambda f: head(f, level="L2"),
+            "level 'L2'; this version reads L0, L1, mix",
+        ),
+        ("msprobe/torch", lambda f: head(f, task="structure"), "task 'structure'; this version"),
+        ("msprobe/torch", lambda f: head(f, data={}), "nothing was recorded"),
+        ("msprobe/torch", lambda f: head(f, data={"x": {}}), "'x': an entry of another version"),
+        ("msprobe/torch", lambda f: head(f, data=3), "not a dump of msprobe"),
+        ("msprobe/torch", another_rank, "of 2 ranks, .*; name the folder of one"),
+        ("msprobe/torch", lambda f: next(f.glob("step0/*/dump.json")).write_text("{"), "not JSON"),
+        (
+            "troubleshooter/torch",
+            lambda f: next(f.glob("rank0/*.csv")).write_text("[1]"),
+            "another version wrote it",
+        ),
+        (
+            "troubleshooter/torch",
+            lambda f: next(f.glob("rank0/*.csv")).write_text(""),
+            "no output of any call",
+        ),
+        (
+            "troubleshooter/torch",
+            lambda f: next(f.rglob("NN_GELU_0_forward_output.npy")).write_bytes(b"x"),
+            "no readable array",
+        ),
+    ],
+)
 def test_damaged_dumps_and_other_versions_are_refused(
     name: str, spoil: Callable[[Path], None], said: str, copy: Callable[[str], Path], dumps: Path
 ) -> None:

@@ -379,19 +379,28 @@ def test_without_a_scheduler_a_worker_that_died_of_a_signal_failed_by_itself() -
     assert first_failure([ended(0, 0)]) is None
 
 
-@pytest.mark.parametrize(("failed", "code"), [
-    (None, None), (ended(0, 7), 7), (ended(0, -15), 143), (ended(0, -15, "was ended"), None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("failed", "code"),
+    [
+        (None, None),
+        (ended(0, 7), 7),
+        (ended(0, -15), 143),
+        (ended(0, -15, "was ended"), None),
+    ],
+)
 def test_the_exit_code_of_a_job_is_its_failed_workers(
     failed: WorkerExit | None, code: int | None
 ) -> None:
     assert failure_code(failed) == code
 
 
-@pytest.mark.parametrize(("lang", "text"), [
-    ("en", "of the 3 workers these left no record of how they ended: 1, 2;"),
-    ("zh", "3 个进程中，以下 rank 没有留下结束记录：1, 2；"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lang", "text"),
+    [
+        ("en", "of the 3 workers these left no record of how they ended: 1, 2;"),
+        ("zh", "3 个进程中，以下 rank 没有留下结束记录：1, 2；"),
+    ],
+)
 def test_workers_that_left_no_record_are_named(tmp_path: Path, lang: str, text: str) -> None:
     exit_file(0).write(tmp_path, ended(0, -15))
     assert text in str(describe_end(tmp_path, 3, 29500, lang, slurm=True))

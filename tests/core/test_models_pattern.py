@@ -43,8 +43,11 @@ def test_all_norms_in_one_direction_are_a_difference() -> None:
     assert found.first is not None
     assert (found.first.tensor, found.first.type) == ("block0.norm", "RMSNorm")
     assert found.notes[0].values == {
-        "n": 6, "kind": "RMSNorm", "ratio": "8", "limit": f"{PATTERN_LIMIT:g}"
-    }  # fmt: skip
+        "n": 6,
+        "kind": "RMSNorm",
+        "ratio": "8",
+        "limit": f"{PATTERN_LIMIT:g}",
+    }
     assert "the pattern decides: the outputs of 6 modules of type RMSNorm" in found.paragraph()
     assert "6 个 RMSNorm 模块" in found.paragraph("zh")
     assert found.reach[0] == 0

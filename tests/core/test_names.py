@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from language import RULES, Definition, definitions, definitions_in, says_nothing
+from language import PACKAGES, ROOT, RULES, Definition, definitions, definitions_in, says_nothing
 
 EXCEPTIONS: dict[str, str] = RULES["exceptions"]
 MAX_EXCEPTIONS = 20
@@ -64,3 +64,14 @@ def test_every_kind_of_definition_is_found() -> None:
     assert [each.place for each in found] == [f"p.py:{place}" for place in places]
     assert found[5] == Definition("p.py:D.f.g", "function", "Return nothing at all.")
     assert found[5].name == "g"
+
+
+def test_few_statements_are_exempt_from_the_formatter() -> None:
+    exempt = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for root in (*PACKAGES, "tests", "docs", "benchmarks")
+        for path in sorted((ROOT / root).rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if line.endswith("# fmt: " + "skip")
+    ]
+    assert 0 < len(exempt) <= 50, "\n".join(exempt)

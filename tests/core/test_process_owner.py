@@ -26,8 +26,12 @@ def test_they_were_ended() -> None:
 
 
 def test_a_group_without_its_leader_is_ended() -> None:
-    leader = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE,
-                              start_new_session=True, text=True)  # fmt: skip
+    leader = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo $!"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
     assert leader.stdout is not None
     left.append(int(leader.stdout.readline()))
     leader.wait(10)

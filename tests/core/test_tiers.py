@@ -56,10 +56,14 @@ def test_no_key_is_in_two_tables() -> None:
 
 def test_the_longest_entry_counts_and_marks_decide_without_one() -> None:
     entries = sorted(
-        [Entry("tests/a", "matrix", ""), Entry("tests/a/x.py", "test", ""),
-         Entry("tests/a/x.py::test_f torch", "slow", ""), Entry("tests/a/x.py ms-gpt", "slow", "")],
+        [
+            Entry("tests/a", "matrix", ""),
+            Entry("tests/a/x.py", "test", ""),
+            Entry("tests/a/x.py::test_f torch", "slow", ""),
+            Entry("tests/a/x.py ms-gpt", "slow", ""),
+        ],
         key=lambda entry: -len(entry.key),
-    )  # fmt: skip
+    )
     assert tier_of("tests/a/y.py::test_f", (), entries) == "matrix"
     assert tier_of("tests/a/x.py::test_f[numpy-torch]", ("system",), entries) == "slow"
     assert tier_of("tests/a/x.py::test_f[numpy]", ("system",), entries) == "test"
@@ -126,8 +130,10 @@ def test_durations_name_files_that_exist() -> None:
 def test_few_cases_cover_every_pair_that_some_case_has() -> None:
     product = {
         f"{a}{b}{c}": {"a": a, "split": {"b": b, "c": c}, "sizes": [a]}
-        for a in range(3) for b in range(3) for c in range(2)
-    }  # fmt: skip
+        for a in range(3)
+        for b in range(3)
+        for c in range(2)
+    }
     chosen = covering(product)
     assert len(chosen) == 9
     assert chosen == [title for title in product if title in set(chosen)]

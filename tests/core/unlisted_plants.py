@@ -448,18 +448,32 @@ def scaled(tensors: list[str], factor: float) -> Answers:
 add("first-weight-twice", "adam", gradient(one_tensor("fc1.weight", 2)), scaled(["fc1.weight"], 2))
 add("last-bias-negated", "plain", gradient(one_tensor("fc2.bias", -1)), scaled(["fc2.bias"], -1))
 add("last-bias-summed", "plain", gradient(one_tensor("fc2.bias", 8)), scaled(["fc2.bias"], 8))
-add("biases-a-tenth", "adam", gradient(
-    lambda grads, _: {n: g / 10 if n.endswith("bias") else g for n, g in grads.items()}),
-    scaled(["fc1.bias", "fc2.bias", "fc3.bias"], 0.1))  # fmt: skip
-add("clipped-one-by-one", "plain", gradient(
-    lambda grads, _: {n: g * min(1.0, 0.2 / np.sqrt((g * g).sum())) for n, g in grads.items()}),
-    {"clipped-tensors": {"norm": 0.2}})  # fmt: skip
-add("clipped-by-element", "plain", gradient(
-    lambda grads, _: {n: np.clip(g, -0.01, 0.01) for n, g in grads.items()}),
-    {"clipped-gradient": {"value": 0.01}})  # fmt: skip
-add("gradient-centred", "plain", gradient(
-    lambda grads, _: {n: g - g.mean() if g.ndim > 1 else g for n, g in grads.items()}),
-    {"centred-gradient": {}, "changed-gradient": {"function": "centred"}})  # fmt: skip
+add(
+    "biases-a-tenth",
+    "adam",
+    gradient(lambda grads, _: {n: g / 10 if n.endswith("bias") else g for n, g in grads.items()}),
+    scaled(["fc1.bias", "fc2.bias", "fc3.bias"], 0.1),
+)
+add(
+    "clipped-one-by-one",
+    "plain",
+    gradient(
+        lambda grads, _: {n: g * min(1.0, 0.2 / np.sqrt((g * g).sum())) for n, g in grads.items()}
+    ),
+    {"clipped-tensors": {"norm": 0.2}},
+)
+add(
+    "clipped-by-element",
+    "plain",
+    gradient(lambda grads, _: {n: np.clip(g, -0.01, 0.01) for n, g in grads.items()}),
+    {"clipped-gradient": {"value": 0.01}},
+)
+add(
+    "gradient-centred",
+    "plain",
+    gradient(lambda grads, _: {n: g - g.mean() if g.ndim > 1 else g for n, g in grads.items()}),
+    {"centred-gradient": {}, "changed-gradient": {"function": "centred"}},
+)
 
 
 def weigh_samples(weights: Callable[[int], Any]) -> Fault:
@@ -482,14 +496,27 @@ def sample_weights(n: int, special: int, weight: float, total: float) -> Any:
     return w / total
 
 
-add("last-sample-ignored", "plain", weigh_samples(lambda n: sample_weights(n, -1, 0, n)),
-    {"sample-weights": {"samples": [7], "factor": 0},
-     "dropped-samples": {"samples": [7]}})  # fmt: skip
-add("first-sample-twice", "adam", weigh_samples(lambda n: sample_weights(n, 0, 2, n)),
-    {"sample-weights": {"samples": [0], "factor": 2},
-     "padded-duplicates": {"samples": [0], "weights": [2]}})  # fmt: skip
-add("mean-over-one-less", "plain", weigh_samples(lambda n: np.full(n, 1 / (n - 1))),
-    {"scaled-loss": {"factor": 8 / 7}})  # fmt: skip
+add(
+    "last-sample-ignored",
+    "plain",
+    weigh_samples(lambda n: sample_weights(n, -1, 0, n)),
+    {"sample-weights": {"samples": [7], "factor": 0}, "dropped-samples": {"samples": [7]}},
+)
+add(
+    "first-sample-twice",
+    "adam",
+    weigh_samples(lambda n: sample_weights(n, 0, 2, n)),
+    {
+        "sample-weights": {"samples": [0], "factor": 2},
+        "padded-duplicates": {"samples": [0], "weights": [2]},
+    },
+)
+add(
+    "mean-over-one-less",
+    "plain",
+    weigh_samples(lambda n: np.full(n, 1 / (n - 1))),
+    {"scaled-loss": {"factor": 8 / 7}},
+)
 
 
 def unweighted_chunks(right: Any, batch: Any, chunk: Any) -> Any:
@@ -497,18 +524,33 @@ def unweighted_chunks(right: Any, batch: Any, chunk: Any) -> Any:
     return [(part, 1 / len(parts)) for part, _ in parts]
 
 
-add("chunks-averaged-alike", "chunks",
+add(
+    "chunks-averaged-alike",
+    "chunks",
     lambda patch: wrap_call(reference, "split_into_chunks", unweighted_chunks)(patch),
-    {"mean-weights": {"of": "chunks"}})  # fmt: skip
-add("last-chunk-forgotten", "chunks",
-    lambda patch: wrap_call(
-        reference, "split_into_chunks", lambda right, *a: list(right(*a))[:-1])(patch),
-    {"mean-weights": {"of": "chunks"}, "dropped-samples": {"samples": [6, 7]}})  # fmt: skip
-add("last-micro-batch-twice", "pipeline", wrap_call(
-    NumpyStage, "loss_backward", lambda right, self, micro, share: right(
-        self, micro, share * (2 if micro == 3 else 1))),
-    {"mean-weights": {"of": "micro-batches"},
-     "lost-micro-batch": {"micro-batches": [3], "weights": [2]}})  # fmt: skip
+    {"mean-weights": {"of": "chunks"}},
+)
+add(
+    "last-chunk-forgotten",
+    "chunks",
+    lambda patch: wrap_call(reference, "split_into_chunks", lambda right, *a: list(right(*a))[:-1])(
+        patch
+    ),
+    {"mean-weights": {"of": "chunks"}, "dropped-samples": {"samples": [6, 7]}},
+)
+add(
+    "last-micro-batch-twice",
+    "pipeline",
+    wrap_call(
+        NumpyStage,
+        "loss_backward",
+        lambda right, self, micro, share: right(self, micro, share * (2 if micro == 3 else 1)),
+    ),
+    {
+        "mean-weights": {"of": "micro-batches"},
+        "lost-micro-batch": {"micro-batches": [3], "weights": [2]},
+    },
+)
 
 
 # --- losses ---------------------------------------------------------------------------------------
@@ -541,14 +583,24 @@ def loss_of_targets(targets: Callable[[Any, Any], Any], weights: Any = None) -> 
     return own_loss(change)
 
 
-add("loss-over-classes", "adam", own_loss(
-    lambda out, y: (lambda v, g: (v / 10, g / 10))(*CROSS_ENTROPY(out, y))),
-    {"scaled-loss": {"factor": 0.1}, "mean-over-classes": {}})  # fmt: skip
-add("class-three-twice", "adam", loss_of_targets(one_hot, lambda y: np.where(y == 3, 2.0, 1.0)),
-    {"class-weights": {"class": 3, "factor": 2}})  # fmt: skip
-add("smoothed-over-others", "adam", loss_of_targets(
-    lambda out, y: np.where(one_hot(out, y) == 1, 0.9, 0.1 / 9)),
-    {"label-smoothing": {"smoothing": 1 / 9}})  # fmt: skip
+add(
+    "loss-over-classes",
+    "adam",
+    own_loss(lambda out, y: (lambda v, g: (v / 10, g / 10))(*CROSS_ENTROPY(out, y))),
+    {"scaled-loss": {"factor": 0.1}, "mean-over-classes": {}},
+)
+add(
+    "class-three-twice",
+    "adam",
+    loss_of_targets(one_hot, lambda y: np.where(y == 3, 2.0, 1.0)),
+    {"class-weights": {"class": 3, "factor": 2}},
+)
+add(
+    "smoothed-over-others",
+    "adam",
+    loss_of_targets(lambda out, y: np.where(one_hot(out, y) == 1, 0.9, 0.1 / 9)),
+    {"label-smoothing": {"smoothing": 1 / 9}},
+)
 
 
 def focal(out: Any, y: Any) -> tuple[float, Any]:
@@ -565,14 +617,26 @@ def log_in_bits(out: Any, y: Any) -> tuple[float, Any]:
 
 CROSS_ENTROPY = LOSSES["cross_entropy"]
 add("focal", "adam", own_loss(focal), {"focal-loss": {"gamma": 2}})
-add("bits-not-nats", "plain", own_loss(log_in_bits),
-    {"scaled-loss": {"factor": 1 / np.log(2)}, "other-logarithm": {"base": 2}})  # fmt: skip
-add("temperature-two", "adam", own_loss(
-    lambda out, y: (lambda v, g: (v, g / 2))(*CROSS_ENTROPY(out / 2, y))),
-    {"temperature": {"temperature": 2}})  # fmt: skip
-add("gradient-of-sum-only-last-layer", "plain", gradient(
-    lambda grads, b: {n: g * (len(b) if n.startswith("fc2") else 1) for n, g in grads.items()}),
-    scaled(["fc2.weight", "fc2.bias"], 8))  # fmt: skip
+add(
+    "bits-not-nats",
+    "plain",
+    own_loss(log_in_bits),
+    {"scaled-loss": {"factor": 1 / np.log(2)}, "other-logarithm": {"base": 2}},
+)
+add(
+    "temperature-two",
+    "adam",
+    own_loss(lambda out, y: (lambda v, g: (v, g / 2))(*CROSS_ENTROPY(out / 2, y))),
+    {"temperature": {"temperature": 2}},
+)
+add(
+    "gradient-of-sum-only-last-layer",
+    "plain",
+    gradient(
+        lambda grads, b: {n: g * (len(b) if n.startswith("fc2") else 1) for n, g in grads.items()}
+    ),
+    scaled(["fc2.weight", "fc2.bias"], 8),
+)
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -596,24 +660,54 @@ def doubled(rank: int, weight: float) -> Answers:
     return {"doubled-rank": detail, "lost-rank": detail}
 
 
-add("uneven-parts-averaged-alike", "ring", factors(lambda r, n, s: 1 / n),
-    weights(1 / 3, 1 / 3, 1 / 3))  # fmt: skip
-add("weights-in-reverse", "ring", factors(lambda r, n, s: [2, 3, 3][r] / 8),
-    weights(0.25, 0.375, 0.375))  # fmt: skip
-add("divided-by-one-less", "nodes", factors(lambda r, n, s: s * n / (n - 1)),
-    {"scaled-gradient": {"factor": 2}, "sum-not-mean": {"factor": "ranks"}})  # fmt: skip
-add("own-gradient-twice", "nodes", ranks_sum(lambda total, x, rank: x.copy() + total(x)),
-    {"own-rank-weight": {"own": 2, "others": 1}})  # fmt: skip
-add("rank-zero-twice", "nodes", ranks_sum(
-    lambda total, x, rank: total(x * 2 if rank == 0 else x)), doubled(0, 2))  # fmt: skip
-add("rank-one-negated", "nodes", ranks_sum(
-    lambda total, x, rank: total(-x if rank == 1 else x)), doubled(1, -1))  # fmt: skip
-add("server-forgets-itself", "bucketed", ranks_sum(
-    lambda total, x, rank: total(0 * x if rank == 0 else x)),
-    doubled(0, 0))  # fmt: skip
-add("average-then-weight", "ring", ranks_sum(
-    lambda total, x, rank: total(x * [3, 3, 2][rank] / 8)),
-    {"rank-factors": {"factors": [0.375, 0.375, 0.25]}})  # fmt: skip
+add(
+    "uneven-parts-averaged-alike",
+    "ring",
+    factors(lambda r, n, s: 1 / n),
+    weights(1 / 3, 1 / 3, 1 / 3),
+)
+add(
+    "weights-in-reverse",
+    "ring",
+    factors(lambda r, n, s: [2, 3, 3][r] / 8),
+    weights(0.25, 0.375, 0.375),
+)
+add(
+    "divided-by-one-less",
+    "nodes",
+    factors(lambda r, n, s: s * n / (n - 1)),
+    {"scaled-gradient": {"factor": 2}, "sum-not-mean": {"factor": "ranks"}},
+)
+add(
+    "own-gradient-twice",
+    "nodes",
+    ranks_sum(lambda total, x, rank: x.copy() + total(x)),
+    {"own-rank-weight": {"own": 2, "others": 1}},
+)
+add(
+    "rank-zero-twice",
+    "nodes",
+    ranks_sum(lambda total, x, rank: total(x * 2 if rank == 0 else x)),
+    doubled(0, 2),
+)
+add(
+    "rank-one-negated",
+    "nodes",
+    ranks_sum(lambda total, x, rank: total(-x if rank == 1 else x)),
+    doubled(1, -1),
+)
+add(
+    "server-forgets-itself",
+    "bucketed",
+    ranks_sum(lambda total, x, rank: total(0 * x if rank == 0 else x)),
+    doubled(0, 0),
+)
+add(
+    "average-then-weight",
+    "ring",
+    ranks_sum(lambda total, x, rank: total(x * [3, 3, 2][rank] / 8)),
+    {"rank-factors": {"factors": [0.375, 0.375, 0.25]}},
+)
 
 
 def second_bucket_halved(right: Any, self: Any, x: Any, bucket: str) -> Any:
@@ -621,8 +715,12 @@ def second_bucket_halved(right: Any, self: Any, x: Any, bucket: str) -> Any:
     return total / 2 if bucket == "bucket1" else total
 
 
-add("one-bucket-halved", "bucketed", wrap_call(DataParallel, "reduce_bucket", second_bucket_halved),
-    {"scaled-tensors": {"factor": 0.5}})  # fmt: skip
+add(
+    "one-bucket-halved",
+    "bucketed",
+    wrap_call(DataParallel, "reduce_bucket", second_bucket_halved),
+    {"scaled-tensors": {"factor": 0.5}},
+)
 
 
 def change_ring(change: Callable[[list[list[Any]]], Any]) -> Fault:
@@ -643,17 +741,36 @@ def with_step(number: int, **fields: Any) -> Callable[[list[list[Any]]], Any]:
     ]
 
 
-add("ring-last-step-missing", "ring", change_ring(lambda steps: steps[:-1]),
-    {"changed-message": {"change": "left out", "step": 4}})  # fmt: skip
-add("ring-step-replaces", "ring", change_ring(with_step(1, op="put")),
-    {"changed-message": {"change": "replaces", "step": 2}})  # fmt: skip
-add("ring-gather-adds", "ring", change_ring(with_step(2, op="add")),
-    {"changed-message": {"change": "added", "step": 3}})  # fmt: skip
-add("ring-step-twice", "ring", change_ring(lambda steps: [*steps[:1], *steps]),
-    {"changed-message": {"change": "repeated", "step": 1}})  # fmt: skip
-add("ring-one-message-lost", "ring", change_ring(
-    lambda steps: [steps[0], [t for t in steps[1] if t.source != 2], *steps[2:]]),
-    {"changed-message": {"change": "left out", "step": 2, "source": 2}})  # fmt: skip
+add(
+    "ring-last-step-missing",
+    "ring",
+    change_ring(lambda steps: steps[:-1]),
+    {"changed-message": {"change": "left out", "step": 4}},
+)
+add(
+    "ring-step-replaces",
+    "ring",
+    change_ring(with_step(1, op="put")),
+    {"changed-message": {"change": "replaces", "step": 2}},
+)
+add(
+    "ring-gather-adds",
+    "ring",
+    change_ring(with_step(2, op="add")),
+    {"changed-message": {"change": "added", "step": 3}},
+)
+add(
+    "ring-step-twice",
+    "ring",
+    change_ring(lambda steps: [*steps[:1], *steps]),
+    {"changed-message": {"change": "repeated", "step": 1}},
+)
+add(
+    "ring-one-message-lost",
+    "ring",
+    change_ring(lambda steps: [steps[0], [t for t in steps[1] if t.source != 2], *steps[2:]]),
+    {"changed-message": {"change": "left out", "step": 2, "source": 2}},
+)
 
 
 def parts(change: Callable[[Any, int], Any]) -> Fault:
@@ -678,9 +795,12 @@ add(
         "other-samples": {},
     },
 )
-add("parts-swapped", "nodes", parts(
-    lambda own, step: (own if isinstance(own, list) else np.array_split(own, 2))[::-1]),
-    {"other-rank": {}})  # fmt: skip
+add(
+    "parts-swapped",
+    "nodes",
+    parts(lambda own, step: (own if isinstance(own, list) else np.array_split(own, 2))[::-1]),
+    {"other-rank": {}},
+)
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -693,13 +813,23 @@ def fetched(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
     )
 
 
-add("labels-rolled", "adam", fetched(lambda x, y: (x, np.roll(y, 1))),
-    {"rolled-labels": {"by": 1}})  # fmt: skip
+add("labels-rolled", "adam", fetched(lambda x, y: (x, np.roll(y, 1))), {"rolled-labels": {"by": 1}})
 add("images-mirrored", "adam", fetched(lambda x, y: (x[..., ::-1], y)), {"mirrored-images": {}})
-add("images-inverted", "adam", fetched(lambda x, y: (1 - x, y)),
-    {"other-normalisation": {"scale": -1, "offset": 1}})  # fmt: skip
-add("images-halved", "softmax", fetched(lambda x, y: (x / 2, y)),
-    {"other-normalisation": {"scale": 0.5, "offset": 0}})  # fmt: skip
-add("last-sample-repeats-first", "adam", fetched(
-    lambda x, y: (np.concatenate([x[:-1], x[:1]]), np.concatenate([y[:-1], y[:1]]))),
-    {"other-samples": {"positions": [7], "are": [0]}})  # fmt: skip
+add(
+    "images-inverted",
+    "adam",
+    fetched(lambda x, y: (1 - x, y)),
+    {"other-normalisation": {"scale": -1, "offset": 1}},
+)
+add(
+    "images-halved",
+    "softmax",
+    fetched(lambda x, y: (x / 2, y)),
+    {"other-normalisation": {"scale": 0.5, "offset": 0}},
+)
+add(
+    "last-sample-repeats-first",
+    "adam",
+    fetched(lambda x, y: (np.concatenate([x[:-1], x[:1]]), np.concatenate([y[:-1], y[:1]]))),
+    {"other-samples": {"positions": [7], "are": [0]}},
+)

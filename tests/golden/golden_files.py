@@ -20,11 +20,30 @@ HERE = Path(__file__).resolve().parent
 #: Keys, at any depth of a JSON file, whose values are times, memory, the end of a log, or of the
 #: machine and the version that ran. The keys are kept: a file that loses one is noticed.
 VOLATILE = {
-    "created", "git", "dualml", "environment", "seconds", "wall_s", "train_s", "compile_s",
-    "peak_memory_mb", "compute_s", "update_s", "wait_s", "transfer_s", "step_s",
-    "communication_share", "bubble", "bubble_low", "bubble_high", "bubble_passes",
-    "checkpoint_every", "log", "spent", "busy",
-}  # fmt: skip
+    "created",
+    "git",
+    "dualml",
+    "environment",
+    "seconds",
+    "wall_s",
+    "train_s",
+    "compile_s",
+    "peak_memory_mb",
+    "compute_s",
+    "update_s",
+    "wait_s",
+    "transfer_s",
+    "step_s",
+    "communication_share",
+    "bubble",
+    "bubble_low",
+    "bubble_high",
+    "bubble_passes",
+    "checkpoint_every",
+    "log",
+    "spent",
+    "busy",
+}
 ELIDED = "~"
 #: Relative tolerance for float64 numbers of the reference trained on another machine.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12

@@ -62,8 +62,10 @@ def digest_of(suspect: Observation, guess: Hypothesis) -> str:
             {n: draw.normal(size=shape) for n, shape in names.items()}
             for _ in range(2 + len(scene.arm.rule.state_keys))
         )
-        s = {key: {n: np.abs(a) for n, a in named.items()}
-             for key, named in zip(scene.arm.rule.state_keys, states, strict=True)}  # fmt: skip
+        s = {
+            key: {n: np.abs(a) for n, a in named.items()}
+            for key, named in zip(scene.arm.rule.state_keys, states, strict=True)
+        }
         try:
             with np.errstate(all="ignore"):
                 new, after = guess.update(UpdateInputs(p, g, s, step, scene.arm.rule.lr / step))

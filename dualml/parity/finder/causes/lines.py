@@ -55,8 +55,9 @@ def changed_rule(rule: OptimizerSpec, tree: ast.FunctionDef) -> Any:
             n: one(rule, p, start.g[n], {k: s[n] for k, s in start.s.items()}, start.t, start.lr)
             for n, p in start.p.items()
         }
-        state = {key: {n: np.asarray(s[key]) for n, (_, s) in told.items()}
-                 for key in rule.state_keys}  # fmt: skip
+        state = {
+            key: {n: np.asarray(s[key]) for n, (_, s) in told.items()} for key in rule.state_keys
+        }
         return {n: np.asarray(p) for n, (p, _) in told.items()}, state
 
     return update

@@ -79,8 +79,9 @@ def exchanged(
     settings, made = suspect.scene.arm.aggregation, dict[str, Array]()
     shapes = {name: a.shape for name, a in parts[0].items()}
     for names in bucket_layout(shapes, settings.bucket_bytes):
-        flat = [np.concatenate([part[n].astype(np.float64).ravel() for n in names])
-                for part in parts]  # fmt: skip
+        flat = [
+            np.concatenate([part[n].astype(np.float64).ravel() for n in names]) for part in parts
+        ]
         kind = strategy.for_layers(layer_sizes(names, shapes)) if settings.cut == "layers" else None
         schedule = (kind or strategy).schedule(suspect.world_size)
         try:

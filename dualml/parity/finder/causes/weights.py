@@ -85,8 +85,9 @@ def weighted_samples(
         index, w = scene.rank_indices(step, rank), weights(step, rank)
         share = suspect.batch_share(step, rank) / len(index)
         each = scene.sample_gradients(step, index)
-        return {n: share * sum(c * g[n] for c, (_, g) in zip(w, each, strict=True))
-                for n in each[0][1]}  # fmt: skip
+        return {
+            n: share * sum(c * g[n] for c, (_, g) in zip(w, each, strict=True)) for n in each[0][1]
+        }
 
     def mean_loss(step: int, rank: int) -> float:
         each = scene.sample_gradients(step, scene.rank_indices(step, rank))

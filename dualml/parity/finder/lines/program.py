@@ -90,8 +90,12 @@ def flatten(body: list[ast.stmt]) -> list[ast.stmt]:
         else:
             flat.append(ast.Assign([first], statement.value))
             flat += [ast.Assign([other], load(first)) for other in others]
-    return [ast.parse(ast.unparse(ast.fix_missing_locations(one))).body[0]
-            if not isinstance(one, ast.Return) else one for one in flat]  # fmt: skip
+    return [
+        ast.parse(ast.unparse(ast.fix_missing_locations(one))).body[0]
+        if not isinstance(one, ast.Return)
+        else one
+        for one in flat
+    ]
 
 
 def load(target: ast.expr) -> ast.expr:
@@ -135,8 +139,11 @@ def changed_lines(right: ast.FunctionDef, changed: ast.FunctionDef) -> tuple[str
     """Return the lines of a program that were changed, and what stands there instead: the smallest
     block that holds all changes, lines separated by ``\\n``."""
     before, after = ([ast.unparse(s) for s in tree.body] for tree in (right, changed))
-    ops = [o for o in difflib.SequenceMatcher(None, before, after, False).get_opcodes()
-           if o[0] != "equal"]  # fmt: skip
+    ops = [
+        o
+        for o in difflib.SequenceMatcher(None, before, after, False).get_opcodes()
+        if o[0] != "equal"
+    ]
     if not ops:
         return "", ""
     (_, a, _, c, _), (_, _, b, _, d) = ops[0], ops[-1]
@@ -148,8 +155,9 @@ def changed_lines(right: ast.FunctionDef, changed: ast.FunctionDef) -> tuple[str
 def differing_lines(line: str, instead: str) -> tuple[str, str]:
     """Return only what differs between two blocks of lines, separated by ``; ``; of a ``return``
     each of its results is a line of its own."""
-    old, new = ([part for one in block.split("\n") for part in parts_of(one)]
-                for block in (line, instead))  # fmt: skip
+    old, new = (
+        [part for one in block.split("\n") for part in parts_of(one)] for block in (line, instead)
+    )
     return (
         "; ".join(one for one in old if one not in new) or "…",
         "; ".join(one for one in new if one not in old) or "…",
