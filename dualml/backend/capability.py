@@ -167,8 +167,9 @@ class MixedPrecisionStage(Capability):
 
     @abstractmethod
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Apply update ``step`` with the gradients divided by ``scale``; it is the ``made``-th
-        update that the optimizer really applies."""
+        """Apply the update of step ``step``, which gives the learning rate, with the gradients
+        divided by ``scale``. ``made`` is its number among the updates that were not skipped for
+        infinite gradients, by which the optimizer corrects its moments."""
 
 
 class ActivationRecomputation(Capability):

@@ -47,8 +47,9 @@ class Optimizers(Protocol):
     """One optimizer for each of several specifications, each with its own parameters."""
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
-        """Apply ``steps`` updates from ``start`` and a fresh state; return name → final parameters
-        and optimizer state."""
+        """Apply ``steps`` updates from ``start`` and a fresh state, with the gradients that
+        ``gradient`` returns for the current parameters and step; return name → final parameters and
+        optimizer state."""
 
 
 class Adapter(Protocol):

@@ -77,8 +77,8 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read one array of an open NumPy archive; `ValueError` if its header and its size differ, or
-    if it holds Python objects."""
+    """Read one array of an open NumPy archive; `ValueError` if the shape and type in its header do
+    not give the size of its entry, or if it holds Python objects."""
     return _read_checked(lambda: archive.open(member), member.file_size, member.filename)
 
 

@@ -98,8 +98,8 @@ def format_settings(settings: JsonMapping) -> str:
 
 
 def list_partitions(run: RunData) -> list[PartitionSummary]:
-    """Return every distinct partition of the run that has statistics, in the order of the arms,
-    which need no successful trial."""
+    """Return every distinct partition of the run that has statistics, in the order of the arms;
+    also of arms whose trials all failed, because partitions are in the plan."""
     by_key: dict[str, list[str]] = {}
     for arm in run.arms:
         by_key.setdefault(partition_key_of(run.arms[arm], 0), []).append(arm)

@@ -110,7 +110,8 @@ class Training:
 def checkpoint(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's checkpoints, see `dualml.course.drive_checkpoint.run_checkpoint`."""
+    """Save and load a training by a student's functions for checkpoint files, see
+    `dualml.course.drive_checkpoint.run_checkpoint`."""
 
     def make_checkpoint(given: Any, path: str, training: Training) -> Any:
         parts = training.model, training.optimizer, training.generator

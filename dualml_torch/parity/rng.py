@@ -82,14 +82,15 @@ class SharedRngMode(TorchFunctionMode):
         self, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
     ) -> Tensor | None:
         """Apply alpha dropout (Klambauer et al. 2017, Self-Normalizing Neural Networks) with shared
-        random numbers, to ``input`` itself if ``inplace``, and return the result; None, which leaves
-        the call to PyTorch, if ``training`` is false or ``p`` is 0 or 1."""
+        random numbers, to ``input`` itself if ``inplace``, and return the result; None, which
+        leaves the call to PyTorch, if ``training`` is false or ``p`` is 0 or 1."""
         return self.drop_to_alpha(input, input.shape, p, training, inplace)
 
     def feature_alpha_dropout(
         self, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
     ) -> Tensor | None:
-        """As `alpha_dropout`, for whole channels: the entries of the first two axes."""
+        """Apply alpha dropout to whole channels, the entries of the first two axes, otherwise like
+        `alpha_dropout`."""
         shape = (*input.shape[:2], *[1] * (input.ndim - 2))
         return self.drop_to_alpha(input, shape, p, training, inplace)
 

@@ -77,8 +77,9 @@ class PageServer(socketserver.ThreadingTCPServer):
         self.connections = Connections()
 
     def get_request(self) -> Any:
-        """Accept a connection; if the system is out of descriptors, drop one that has not shown the
-        token and wait. Errors are raised in any case."""
+        """Accept a connection. If the system has no file descriptor left, close the oldest
+        connection that has not shown the token, pause, and raise the error as ever: the client
+        stays in the queue."""
         try:
             return super().get_request()
         except OSError as error:

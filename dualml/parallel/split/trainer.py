@@ -88,7 +88,8 @@ class SplitTrainer(Trainer):
         super().begin_training()
 
     def begin_draws(self) -> None:
-        """Remove the straggler from the executor, too."""
+        """Prepare the perturbed runs (*draws*) of the rounding envelope, see the base class, and
+        take the straggler, which only waits, out of the executor as well."""
         self.executor.slow = None
         super().begin_draws()
 

@@ -66,7 +66,8 @@ class Trials:
         return read_trace(self.folder / "a")
 
     def prepare(self, texts: Texts) -> Path:
-        """Make the folder of a trial, and return it."""
+        """Make the folder of the next trial, with the batch, the files of the side that stays, and
+        the patched sources ``texts``, and return it."""
         self.count += 1
         begin_phase("patch", self.count)
         folder = self.home / f"trial-{self.count}"

@@ -73,8 +73,8 @@ class DualmlEngine(TrainingEngine):
     def attention_elements(self, shape: Shape, tp: Any) -> Any:
         """Return the elements that attention saves per position in addition to queries, keys,
         values and its output, over all ``tp`` devices: the logarithm of each row's sum, and rotated
-        queries and keys. With grouped queries, queries, keys and values of every head replace the
-        inputs."""
+        queries and keys. With grouped queries, the keys and values that are repeated for every
+        head are saved in place of those that were projected: only the difference is added."""
         several = (shape.kv_heads > tp) & (shape.kv_heads < shape.heads)
         turned = 0 if shape.learned_positions else shape.queries + shape.keys
         copies = np.where(several, 2 * (shape.queries - shape.keys), turned)

@@ -181,8 +181,9 @@ def _scientific(value: float, digits: int) -> str:
 
 
 def format_short(value: float) -> str:
-    """Format a value with four significant digits, very small and large ones with a power of ten;
-    NaN and infinity are a dash."""
+    """Format a value with four significant digits; from 1,000 on without decimals; below 0.001 and
+    from a million on with at most two decimals and a power of ten, as ``1.23 · 10⁶``. NaN and
+    infinity are a dash."""
     if not math.isfinite(value):
         return "–"
     if value and not 1e-3 <= abs(value) < 1e6:

@@ -52,8 +52,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[TrialComparison]:
-    """Return the comparisons of the ``most`` arms whose pairs are furthest apart; arms with a
-    different verdict come before all others."""
+    """Return the comparisons of the ``most`` arms whose backends are furthest apart; an arm with
+    the verdict ``different`` counts as further than any without it."""
 
     def distance_of(arm: str) -> tuple[bool, float]:
         pairs = [c for c in compared if c.arm == arm]

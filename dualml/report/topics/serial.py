@@ -30,8 +30,9 @@ class SerialComparisons:
     split: bool
 
     def select(self, run: RunData) -> list[Serial]:
-        """Return the comparisons of a run that belong to this topic; those of single ranks that
-        recompute or offload belong to neither."""
+        """Return the comparisons of a run that belong to this topic: those with split models, or
+        those of ranks with a whole model each. Comparisons of single ranks that recompute or
+        offload are neither."""
         own = "serial_split" if self.split else "serial"
         return [s for s in run.serial if comparison_kind(run, s) == own]
 

@@ -26,9 +26,9 @@ def gather_values(x: Tensor, size: int) -> NDArray:
 
 
 def gradient_reduction(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, this rank's reduced gradient (1, 3):
-    Gradients of several ranks. `nn.DistributedGradReducer` adds them up by default, so that the
-    step grows with the number of ranks."""
+    """Run the probe "Gradients of several ranks" in MindSpore and return this rank's reduced
+    gradient (1, 3). `nn.DistributedGradReducer` adds them up by default, so that the step grows
+    with the number of ranks."""
     model = nn.Dense(3, 1, has_bias=False)
     reducer = nn.DistributedGradReducer(model.trainable_params())
 
@@ -40,10 +40,9 @@ def gradient_reduction(rank: int, size: int) -> NDArray:
 
 
 def gradient_reduction_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, this rank's
-    reduced gradient (1, 3): Gradients of several ranks. MindSpore:
-    `nn.DistributedGradReducer(params, mean=True, degree=n)`, or `gradients_mean=True` in the
-    parallel context."""
+    """Run the probe "Gradients of several ranks" in MindSpore, written to agree with PyTorch, and
+    return this rank's reduced gradient (1, 3). MindSpore: `nn.DistributedGradReducer(params,
+    mean=True, degree=n)`, or `gradients_mean=True` in the parallel context."""
     model = nn.Dense(3, 1, has_bias=False)
     reducer = nn.DistributedGradReducer(model.trainable_params(), mean=True, degree=size)
 
@@ -55,16 +54,16 @@ def gradient_reduction_equal(rank: int, size: int) -> NDArray:
 
 
 def initial_broadcast(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, all ranks' weights (size, 1, 3): Parameters
-    at the start. Each rank keeps its own: reducing gradients does not make the parameters equal."""
+    """Run the probe "Parameters at the start" in MindSpore and return all ranks' weights (size, 1,
+    3). Each rank keeps its own: reducing gradients does not make the parameters equal."""
     model = nn.Dense(3, 1, weight_init=rank_tensor(rank, 1, 3), has_bias=False)
     nn.DistributedGradReducer(model.trainable_params())
     return gather_values(model.weight, size)
 
 
 def initial_broadcast_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, all ranks'
-    weights (size, 1, 3): Parameters at the start. MindSpore: the same seed on every rank, or
+    """Run the probe "Parameters at the start" in MindSpore, written to agree with PyTorch, and
+    return all ranks' weights (size, 1, 3). MindSpore: the same seed on every rank, or
     `md.broadcast(parameter, src=0)` of each before training."""
     model = nn.Dense(3, 1, weight_init=rank_tensor(rank, 1, 3), has_bias=False)
     for parameter in model.get_parameters():
@@ -73,8 +72,8 @@ def initial_broadcast_equal(rank: int, size: int) -> NDArray:
 
 
 def batchnorm_buffers(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, all ranks' running means (size, 3): Running
-    statistics of BatchNorm. Each rank keeps its own."""
+    """Run the probe "Running statistics of BatchNorm" in MindSpore and return all ranks' running
+    means (size, 3). Each rank keeps its own."""
     norm = nn.BatchNorm1d(3).set_train()
     for step in range(2):
         norm(rank_tensor(rank, 4 + step, 3))
@@ -82,9 +81,9 @@ def batchnorm_buffers(rank: int, size: int) -> NDArray:
 
 
 def batchnorm_buffers_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, all ranks'
-    running means (size, 3): Running statistics of BatchNorm. MindSpore: `md.broadcast` of
-    `moving_mean` and `moving_variance` before each step; PyTorch: `broadcast_buffers=False`."""
+    """Run the probe "Running statistics of BatchNorm" in MindSpore, written to agree with PyTorch,
+    and return all ranks' running means (size, 3). MindSpore: `md.broadcast` of `moving_mean` and
+    `moving_variance` before each step; PyTorch: `broadcast_buffers=False`."""
     norm = nn.BatchNorm1d(3).set_train()
     for step in range(2):
         for buffer in (norm.moving_mean, norm.moving_variance):
@@ -94,32 +93,31 @@ def batchnorm_buffers_equal(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_inplace(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, the argument after the call: Where the
-    result of an all-reduce is. `ops.AllReduce()(x)` returns a new tensor and leaves `x` alone."""
+    """Run the probe "Where the result of an all-reduce is" in MindSpore and return the argument
+    after the call. `ops.AllReduce()(x)` returns a new tensor and leaves `x` alone."""
     x = rank_tensor(rank, 4)
     ops.AllReduce()(x)
     return x.asnumpy()
 
 
 def all_reduce_inplace_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the
-    argument after the call: Where the result of an all-reduce is. MindSpore: use what it returns,
-    or `mint.distributed.all_reduce(x)`, which changes `x`."""
+    """Run the probe "Where the result of an all-reduce is" in MindSpore, written to agree with
+    PyTorch, and return the argument after the call. MindSpore: use what it returns, or
+    `mint.distributed.all_reduce(x)`, which changes `x`."""
     x = rank_tensor(rank, 4)
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def all_reduce_average_op(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: An
-    all-reduce that averages. `ops.AllReduce` only adds on a CPU; any other operation raises an
-    error."""
+    """Run the probe "An all-reduce that averages" in MindSpore, where it raises RuntimeError; else
+    return its result. `ops.AllReduce` only adds on a CPU; any other operation raises an error."""
     return ops.AllReduce("avg")(rank_tensor(rank, 4)).asnumpy()
 
 
 def all_reduce_average_op_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: An
-    all-reduce that averages. MindSpore: `mint.distributed.all_reduce(x, "avg")`, or divide the
+    """Run the probe "An all-reduce that averages" in MindSpore, written to agree with PyTorch, and
+    return its result. MindSpore: `mint.distributed.all_reduce(x, "avg")`, or divide the
     sum."""
     x = rank_tensor(rank, 4)
     md.all_reduce(x, "avg")
@@ -127,9 +125,8 @@ def all_reduce_average_op_equal(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_gradient(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, this rank's gradient (4,): The gradient
-    through an all-reduce. `ops.AllReduce` is differentiated: its gradient is the sum over all
-    ranks."""
+    """Run the probe "The gradient through an all-reduce" in MindSpore and return this rank's
+    gradient (4,). `ops.AllReduce` is differentiated: its gradient is the sum over all ranks."""
     all_reduce = ops.AllReduce()
 
     def loss(x: Tensor) -> Tensor:
@@ -139,16 +136,16 @@ def all_reduce_gradient(rank: int, size: int) -> NDArray:
 
 
 def float64_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: All-reduce
-    of float64. `mint.distributed.all_reduce` raises an error on a CPU."""
+    """Run the probe "All-reduce of float64" in MindSpore, where it raises RuntimeError; else return
+    its result. `mint.distributed.all_reduce` raises an error on a CPU."""
     x = rank_tensor(rank, 4).double()
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def float64_all_reduce_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: All-reduce
-    of float64. MindSpore: `all_gather`, which carries float64, and add up what it gives."""
+    """Run the probe "All-reduce of float64" in MindSpore, written to agree with PyTorch, and return
+    its result. MindSpore: `all_gather`, which carries float64, and add up what it gives."""
     x = rank_tensor(rank, 4).double()
     found = [ops.zeros_like(x) for _ in range(size)]
     md.all_gather(found, x)
@@ -156,52 +153,50 @@ def float64_all_reduce_equal(rank: int, size: int) -> NDArray:
 
 
 def boolean_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the flag
-    (1,) after the call: All-reduce of a flag. `mint.distributed.all_reduce` raises an error on a
-    CPU."""
+    """Run the probe "All-reduce of a flag" in MindSpore, where it raises RuntimeError; else return
+    the flag (1,) after the call. `mint.distributed.all_reduce` raises an error on a CPU."""
     overflow = Tensor([rank == 0])
     md.all_reduce(overflow, "max")
     return overflow.asnumpy()
 
 
 def boolean_all_reduce_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the flag
-    (1,) after the call: All-reduce of a flag. Send the flag as int32 on both sides."""
+    """Run the probe "All-reduce of a flag" in MindSpore, written to agree with PyTorch, and return
+    the flag (1,) after the call. Send the flag as int32 on both sides."""
     overflow = Tensor([rank == 0]).int()
     md.all_reduce(overflow, "max")
     return overflow.bool().asnumpy()
 
 
 def noncontiguous_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, the tensor (3, 2) after the call:
-    All-reduce of a transposed tensor. On a CPU `mint.distributed.all_reduce` leaves a tensor that
-    is not contiguous unchanged, without an error."""
+    """Run the probe "All-reduce of a transposed tensor" in MindSpore and return the tensor (3, 2)
+    after the call. On a CPU `mint.distributed.all_reduce` leaves a tensor that is not contiguous
+    unchanged, without an error."""
     x = rank_tensor(rank, 2, 3).T
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def noncontiguous_all_reduce_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the tensor
-    (3, 2) after the call: All-reduce of a transposed tensor. MindSpore: `x = x.contiguous()`
-    first."""
+    """Run the probe "All-reduce of a transposed tensor" in MindSpore, written to agree with
+    PyTorch, and return the tensor (3, 2) after the call. MindSpore: `x = x.contiguous()` first."""
     x = rank_tensor(rank, 2, 3).T.contiguous()
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def all_reduce_view(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, the whole tensor (2, 3) after the call:
-    All-reduce of one row. On a CPU `mint.distributed.all_reduce(x[0])` adds up all rows of `x`."""
+    """Run the probe "All-reduce of one row" in MindSpore and return the whole tensor (2, 3) after
+    the call. On a CPU `mint.distributed.all_reduce(x[0])` adds up all rows of `x`."""
     x = rank_tensor(rank, 2, 3)
     md.all_reduce(x[0])
     return x.asnumpy()
 
 
 def all_reduce_view_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the whole
-    tensor (2, 3) after the call: All-reduce of one row. MindSpore: reduce a copy, `row =
-    x[0].copy()`, and assign it, `x[0] = row`."""
+    """Run the probe "All-reduce of one row" in MindSpore, written to agree with PyTorch, and return
+    the whole tensor (2, 3) after the call. MindSpore: reduce a copy, `row = x[0].copy()`, and
+    assign it, `x[0] = row`."""
     x = rank_tensor(rank, 2, 3)
     row = x[0].copy()
     md.all_reduce(row)
@@ -210,65 +205,64 @@ def all_reduce_view_equal(rank: int, size: int) -> NDArray:
 
 
 def all_gather_form(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result: What an all-gather gives. `ops.AllGather`
+    """Run the probe "What an all-gather gives" in MindSpore and return its result. `ops.AllGather`
     joins them along the first dimension."""
     return ops.AllGather()(rank_tensor(rank, 2, 3)).asnumpy()
 
 
 def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, this
-    rank's part (3,): Reduce-scatter on a CPU. Has no kernel and raises an error."""
+    """Run the probe "Reduce-scatter on a CPU" in MindSpore, where it raises RuntimeError; else
+    return this rank's part (3,). Has no kernel and raises an error."""
     own = ops.zeros(3)
     md.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
     return own.asnumpy()
 
 
 def reduce_scatter_cpu_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, this rank's
-    part (3,): Reduce-scatter on a CPU. MindSpore: `all_reduce`, and take the rank's part."""
+    """Run the probe "Reduce-scatter on a CPU" in MindSpore, written to agree with PyTorch, and
+    return this rank's part (3,). MindSpore: `all_reduce`, and take the rank's part."""
     parts = rank_tensor(rank, size, 3)
     md.all_reduce(parts)
     return parts[rank].asnumpy()
 
 
 def all_to_all_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the rows
-    that this rank received, (size, 3): All-to-all on a CPU. Has no kernel and raises an error."""
+    """Run the probe "All-to-all on a CPU" in MindSpore, where it raises RuntimeError; else return
+    the rows that this rank received, (size, 3). Has no kernel and raises an error."""
     found = [ops.zeros(3) for _ in range(size)]
     md.all_to_all(found, list(rank_tensor(rank, size, 3)))
     return np.stack([x.asnumpy() for x in found])
 
 
 def all_to_all_cpu_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the rows
-    that this rank received, (size, 3): All-to-all on a CPU. MindSpore: `all_gather`, and take the
-    rank's part of each."""
+    """Run the probe "All-to-all on a CPU" in MindSpore, written to agree with PyTorch, and return
+    the rows that this rank received, (size, 3). MindSpore: `all_gather`, and take the rank's part
+    of each."""
     found = [ops.zeros((size, 3)) for _ in range(size)]
     md.all_gather(found, rank_tensor(rank, size, 3))
     return np.stack([parts[rank].asnumpy() for parts in found])
 
 
 def reduce_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, this
-    rank's tensor after the call: Reduce on a CPU. Has no kernel and raises an error."""
+    """Run the probe "Reduce on a CPU" in MindSpore, where it raises RuntimeError; else return this
+    rank's tensor after the call. Has no kernel and raises an error."""
     x = rank_tensor(rank, 4)
     md.reduce(x, dst=0)
     return x.asnumpy()
 
 
 def reduce_cpu_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, this rank's
-    tensor after the call: Reduce on a CPU. MindSpore: `all_reduce`, which gives every rank the
-    sum."""
+    """Run the probe "Reduce on a CPU" in MindSpore, written to agree with PyTorch, and return this
+    rank's tensor after the call. MindSpore: `all_reduce`, which gives every rank the sum."""
     x = rank_tensor(rank, 4)
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def message_tags(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, what was received for tags 1 and 2, (2, 2):
-    Tags of messages. Tags are ignored: messages of a pair of ranks arrive in the order in which
-    they were sent."""
+    """Run the probe "Tags of messages" in MindSpore and return what was received for tags 1 and 2,
+    (2, 2). Tags are ignored: messages of a pair of ranks arrive in the order in which they were
+    sent."""
     first, second = ops.ones(2), ops.full((2,), 2.0, dtype=ms.float32)
     if rank == 1:
         works = [md.isend(first, 0, tag=1), md.isend(second, 0, tag=2)]
@@ -281,9 +275,8 @@ def message_tags(rank: int, size: int) -> NDArray:
 
 
 def message_tags_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, what was
-    received for tags 1 and 2, (2, 2): Tags of messages. MindSpore: receive in the order of
-    sending."""
+    """Run the probe "Tags of messages" in MindSpore, written to agree with PyTorch, and return what
+    was received for tags 1 and 2, (2, 2). MindSpore: receive in the order of sending."""
     first, second = ops.ones(2), ops.full((2,), 2.0, dtype=ms.float32)
     if rank == 1:
         works = [md.isend(first, 0), md.isend(second, 0)]

@@ -33,30 +33,29 @@ def epoch(batches: ds.Dataset) -> NDArray:
 
 
 def shuffle_default() -> NDArray:
-    """Run the probe in MindSpore and return its result, the samples of one pass in order: Order of
-    the samples by default. `NumpySlicesDataset` and `GeneratorDataset` shuffle a source that can be
+    """Run the probe "Order of the samples by default" in MindSpore and return the samples of one
+    pass in order. `NumpySlicesDataset` and `GeneratorDataset` shuffle a source that can be
     indexed."""
     return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"]).batch(8))
 
 
 def shuffle_default_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the samples
-    of one pass in order: Order of the samples by default. Pass `shuffle` on both sides."""
+    """Run the probe "Order of the samples by default" in MindSpore, written to agree with PyTorch,
+    and return the samples of one pass in order. Pass `shuffle` on both sides."""
     return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=False).batch(8))
 
 
 def order_of_a_seed() -> NDArray:
-    """Run the probe in MindSpore and return its result, the samples of one pass in order: The order
-    that a seed gives. The dataset draws from another generator: the same seed gives another
-    order."""
+    """Run the probe "The order that a seed gives" in MindSpore and return the samples of one pass
+    in order. The dataset draws from another generator: the same seed gives another order."""
     with seed(1):
         return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8))
 
 
 def order_of_a_seed_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the samples
-    of one pass in order: The order that a seed gives. Draw the order in NumPy and pass it as the
-    sampler: a list in PyTorch, `ds.SubsetSampler` in MindSpore."""
+    """Run the probe "The order that a seed gives" in MindSpore, written to agree with PyTorch, and
+    return the samples of one pass in order. Draw the order in NumPy and pass it as the sampler: a
+    list in PyTorch, `ds.SubsetSampler` in MindSpore."""
     order = np.random.default_rng(1).permutation(64)
     sampler = ds.SubsetSampler(order.tolist())
     return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
@@ -75,8 +74,8 @@ def epoch_order() -> int:
 
 
 def epoch_order_equal() -> int:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, 1 if both
-    epochs have one order, else 0: The order of the second epoch. MindSpore: make one iterator with
+    """Run the probe "The order of the second epoch" in MindSpore, written to agree with PyTorch,
+    and return 1 if both epochs have one order, else 0. MindSpore: make one iterator with
     `num_epochs=n` before the loop over epochs and go through it n times."""
     with seed(1):
         batches = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8)
@@ -95,24 +94,24 @@ def distributed_sampler_epochs() -> int:
 
 
 def distributed_sampler_shuffle() -> NDArray:
-    """Run the probe in MindSpore and return its result, rank 0's samples of one pass in order:
-    Which samples `DistributedSampler` gives a rank. Shuffles by default too, but takes no seed, and
-    gives the rank other samples."""
+    """Run the probe "Which samples `DistributedSampler` gives a rank" in MindSpore and return rank
+    0's samples of one pass in order. Shuffles by default too, but takes no seed, and gives the rank
+    other samples."""
     sampler = ds.DistributedSampler(num_shards=2, shard_id=0)
     return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
 
 
 def distributed_sampler_shuffle_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, rank 0's
-    samples of one pass in order: Which samples `DistributedSampler` gives a rank. With
-    `shuffle=False` both sides give the same partition; shuffle the data beforehand."""
+    """Run the probe "Which samples `DistributedSampler` gives a rank" in MindSpore, written to
+    agree with PyTorch, and return rank 0's samples of one pass in order. With `shuffle=False` both
+    sides give the same partition; shuffle the data beforehand."""
     sampler = ds.DistributedSampler(num_shards=2, shard_id=0, shuffle=False)
     return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
 
 
 def distributed_sampler_padding() -> list[NDArray]:
-    """Run the probe in MindSpore and return its result, the samples of rank 0 and of rank 1:
-    Samples that can't be divided by the ranks. As in PyTorch."""
+    """Run the probe "Samples that can't be divided by the ranks" in MindSpore and return the
+    samples of rank 0 and of rank 1. As in PyTorch."""
     samplers = [ds.DistributedSampler(2, rank, shuffle=False) for rank in range(2)]
     return [epoch(ds.NumpySlicesDataset(SAMPLES[:7], ["x"], sampler=s).batch(1)) for s in samplers]
 
@@ -125,57 +124,55 @@ def shuffle_buffer() -> int:
 
 
 def last_batch() -> list[int]:
-    """Run the probe in MindSpore and return its result, the lengths of the batches: The last,
-    smaller batch. Kept by default too (`drop_remainder=False`)."""
+    """Run the probe "The last, smaller batch" in MindSpore and return the lengths of the batches.
+    Kept by default too (`drop_remainder=False`)."""
     batches = ds.NumpySlicesDataset(SAMPLES[:10], ["x"], shuffle=False).batch(4)
     return [len(x) for (x,) in batches.create_tuple_iterator(num_epochs=1)]
 
 
 def batch_dtype() -> list[NDArray]:
-    """Run the probe in MindSpore and return its result, the two columns of a batch: Types of a
-    batch of Python numbers. As in PyTorch."""
+    """Run the probe "Types of a batch of Python numbers" in MindSpore and return the two columns of
+    a batch. As in PyTorch."""
     samples = [(0.5, 1), (1.5, 0)]
     batches = ds.GeneratorDataset(samples, ["x", "label"], shuffle=False).batch(2)
     return [column.asnumpy() for column in next(batches.create_tuple_iterator(num_epochs=1))]
 
 
 def normalize_layout() -> NDArray:
-    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the
-    normalised image: `Normalize` after `ToTensor`. `Normalize` expects channels last by default;
-    after `ToTensor` it raises an error, or takes columns for channels where the image is three
-    pixels wide."""
+    """Run the probe "`Normalize` after `ToTensor`" in MindSpore, where it raises RuntimeError; else
+    return the normalised image. `Normalize` expects channels last by default; after `ToTensor` it
+    raises an error, or takes columns for channels where the image is three pixels wide."""
     image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
     normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
     return normalize(vision.ToTensor()(image))
 
 
 def normalize_layout_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the
-    normalised image: `Normalize` after `ToTensor`. MindSpore: `Normalize(mean, std,
-    is_hwc=False)`."""
+    """Run the probe "`Normalize` after `ToTensor`" in MindSpore, written to agree with PyTorch, and
+    return the normalised image. MindSpore: `Normalize(mean, std, is_hwc=False)`."""
     image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
     normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4], is_hwc=False)
     return normalize(vision.ToTensor()(image))
 
 
 def to_tensor_rounding() -> NDArray:
-    """Run the probe in MindSpore and return its result, the normalised pixels (16, 16): Rounding of
-    `ToTensor`. `ToTensor` multiplies by 1/255, a rounded number: last digits differ, and
-    `Normalize` passes the difference on. `Normalize` itself has the bits of torchvision."""
+    """Run the probe "Rounding of `ToTensor`" in MindSpore and return the normalised pixels (16,
+    16). `ToTensor` multiplies by 1/255, a rounded number: last digits differ, and `Normalize`
+    passes the difference on. `Normalize` itself has the bits of torchvision."""
     scaled = vision.ToTensor()(PIXELS)
     return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
 
 
 def to_tensor_rounding_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the
-    normalised pixels (16, 16): Rounding of `ToTensor`. Divide the array by 255 in float32 before
-    `Normalize`, as `dualml.experiment.data` does."""
+    """Run the probe "Rounding of `ToTensor`" in MindSpore, written to agree with PyTorch, and
+    return the normalised pixels (16, 16). Divide the array by 255 in float32 before `Normalize`, as
+    `dualml.experiment.data` does."""
     scaled = PIXELS[None].astype(np.float32) / np.float32(255)
     return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
 
 
 def resize_antialias() -> NDArray:
-    """Run the probe in MindSpore and return its result, the small image (4, 4): Making images
-    smaller. `vision.Resize` of an array interpolates between neighbours only."""
+    """Run the probe "Making images smaller" in MindSpore and return the small image (4, 4).
+    `vision.Resize` of an array interpolates between neighbours only."""
     image = normal(1, 1, 16, 16)[0, 0]
     return vision.Resize((4, 4))(image)

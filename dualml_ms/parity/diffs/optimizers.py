@@ -34,22 +34,21 @@ def ones_parameter(name: str) -> ms.Parameter:
 
 
 def sgd_default_rate() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: SGD's
-    default learning rate. `nn.SGD` takes `learning_rate=0.1`, a hundred times as much."""
+    """Run the probe "SGD's default learning rate" in MindSpore and return name → weight after five
+    steps. `nn.SGD` takes `learning_rate=0.1`, a hundred times as much."""
     return five_steps(lambda weights: nn.SGD(weights))
 
 
 def sgd_default_rate_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: SGD's default learning rate. Always pass the rate, on both sides."""
+    """Run the probe "SGD's default learning rate" in MindSpore, written to agree with PyTorch, and
+    return name → weight after five steps. Always pass the rate, on both sides."""
     return five_steps(lambda weights: nn.SGD(weights, learning_rate=0.1))
 
 
 def sgd_explicit() -> tuple[Numbers, ...]:
-    """Run the probe in MindSpore and return its result, two dicts of name → weight after five
-    steps, with dampening and with Nesterov: SGD with everything passed. `nn.SGD` with the same
-    values does the same, biases included; only `beta` and `gamma` are treated otherwise, see
-    `decay-filter`."""
+    """Run the probe "SGD with everything passed" in MindSpore and return two dicts of name → weight
+    after five steps, with dampening and with Nesterov. `nn.SGD` with the same values does the same,
+    biases included; only `beta` and `gamma` are treated otherwise, see `decay-filter`."""
     given = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     return (
         five_steps(lambda weights: nn.SGD(weights, **given, dampening=0.5)),
@@ -58,23 +57,22 @@ def sgd_explicit() -> tuple[Numbers, ...]:
 
 
 def momentum_nesterov() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps:
-    `nn.Momentum(use_nesterov=True)`. On CPU `nn.Momentum` ignores the flag: it gives the same
-    numbers with and without it."""
+    """Run the probe "`nn.Momentum(use_nesterov=True)`" in MindSpore and return name → weight after
+    five steps. On CPU `nn.Momentum` ignores the flag: it gives the same numbers with and without
+    it."""
     return five_steps(lambda weights: nn.Momentum(weights, 0.1, 0.9, use_nesterov=True))
 
 
 def momentum_nesterov_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: `nn.Momentum(use_nesterov=True)`. MindSpore: `nn.SGD(…, momentum=…,
-    nesterov=True)`."""
+    """Run the probe "`nn.Momentum(use_nesterov=True)`" in MindSpore, written to agree with PyTorch,
+    and return name → weight after five steps. MindSpore: `nn.SGD(…, momentum=…, nesterov=True)`."""
     return five_steps(lambda weights: nn.SGD(weights, 0.1, 0.9, nesterov=True))
 
 
 def decay_filter() -> Numbers:
-    """Run the probe in MindSpore and return its result, ``scale`` and ``shift`` after one step:
-    Weight decay passes over normalisation layers. Unless parameters come in groups, those with
-    `beta` or `gamma` in their names (LayerNorm, BatchNorm) are not decayed; biases are."""
+    """Run the probe "Weight decay passes over normalisation layers" in MindSpore and return
+    ``scale`` and ``shift`` after one step. Unless parameters come in groups, those with `beta` or
+    `gamma` in their names (LayerNorm, BatchNorm) are not decayed; biases are."""
     layer = nn.LayerNorm([8])
     optimizer = nn.SGD(layer.trainable_params(), learning_rate=0.1, weight_decay=0.1)
     optimizer((ops.ones(8), ops.ones(8)))
@@ -82,10 +80,10 @@ def decay_filter() -> Numbers:
 
 
 def decay_filter_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``scale``
-    and ``shift`` after one step: Weight decay passes over normalisation layers. MindSpore: pass the
-    parameters as a group with its own `weight_decay`; or torch: put normalisation layers into a
-    group with `weight_decay=0`."""
+    """Run the probe "Weight decay passes over normalisation layers" in MindSpore, written to agree
+    with PyTorch, and return ``scale`` and ``shift`` after one step. MindSpore: pass the parameters
+    as a group with its own `weight_decay`; or torch: put normalisation layers into a group with
+    `weight_decay=0`."""
     layer = nn.LayerNorm([8])
     group = {"params": layer.trainable_params(), "weight_decay": 0.1}
     optimizer = nn.SGD([group], learning_rate=0.1)
@@ -94,64 +92,63 @@ def decay_filter_equal() -> Numbers:
 
 
 def decay_coupling() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: AdamW
-    ported to `nn.Adam`. `nn.Adam(weight_decay=…)` adds it to the gradient, like `optim.Adam`;
+    """Run the probe "AdamW ported to `nn.Adam`" in MindSpore and return name → weight after five
+    steps. `nn.Adam(weight_decay=…)` adds it to the gradient, like `optim.Adam`;
     `nn.AdamWeightDecay` and `experimental.optim.AdamW` are decoupled."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, weight_decay=0.1))
 
 
 def decay_coupling_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: AdamW ported to `nn.Adam`. MindSpore:
-    `mindspore.experimental.optim.AdamW`."""
+    """Run the probe "AdamW ported to `nn.Adam`" in MindSpore, written to agree with PyTorch, and
+    return name → weight after five steps. MindSpore: `mindspore.experimental.optim.AdamW`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
 def adam_explicit() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: Adam with
-    ordinary gradients. `nn.Adam` with the same values: its other place for ε does not show while
-    gradients are much larger than ε."""
+    """Run the probe "Adam with ordinary gradients" in MindSpore and return name → weight after five
+    steps. `nn.Adam` with the same values: its other place for ε does not show while gradients are
+    much larger than ε."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, weight_decay=0.1))
 
 
 def adam_epsilon() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: Where Adam
-    adds its ε. `nn.Adam` and `experimental.optim.Adam` correct the rate instead and add ε to the
-    uncorrected root (“ε hat”), so early ε weighs more."""
+    """Run the probe "Where Adam adds its ε" in MindSpore and return name → weight after five steps.
+    `nn.Adam` and `experimental.optim.Adam` correct the rate instead and add ε to the uncorrected
+    root (“ε hat”), so early ε weighs more."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, eps=1e-3))
 
 
 def adam_epsilon_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: Where Adam adds its ε. MindSpore: `experimental.optim.AdamW(…,
-    weight_decay=0.0)`, which has torch's form."""
+    """Run the probe "Where Adam adds its ε" in MindSpore, written to agree with PyTorch, and return
+    name → weight after five steps. MindSpore: `experimental.optim.AdamW(…, weight_decay=0.0)`,
+    which has torch's form."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, eps=1e-3, weight_decay=0.0))
 
 
 def adam_tiny_gradients() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: Adam's
-    default ε and tiny gradients. ε = 1e-8 too, but `nn.Adam` compares it with the uncorrected root,
-    which is much smaller in the first steps: gradients near 1e-8 move the weights far less."""
+    """Run the probe "Adam's default ε and tiny gradients" in MindSpore and return name → weight
+    after five steps. ε = 1e-8 too, but `nn.Adam` compares it with the uncorrected root, which is
+    much smaller in the first steps: gradients near 1e-8 move the weights far less."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01), scale=1e-8)
 
 
 def adam_tiny_gradients_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: Adam's default ε and tiny gradients. MindSpore:
-    `experimental.optim.AdamW(…, weight_decay=0.0)`."""
+    """Run the probe "Adam's default ε and tiny gradients" in MindSpore, written to agree with
+    PyTorch, and return name → weight after five steps. MindSpore: `experimental.optim.AdamW(…,
+    weight_decay=0.0)`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.0), scale=1e-8)
 
 
 def adamw_bias_correction() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps:
-    `nn.AdamWeightDecay` does not correct the bias. `nn.AdamWeightDecay` uses the moments as they
-    are, so its first steps are larger."""
+    """Run the probe "`nn.AdamWeightDecay` does not correct the bias" in MindSpore and return name →
+    weight after five steps. `nn.AdamWeightDecay` uses the moments as they are, so its first steps
+    are larger."""
     return five_steps(lambda weights: nn.AdamWeightDecay(weights, 0.01, eps=1e-8, weight_decay=0.1))
 
 
 def adamw_bias_correction_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: `nn.AdamWeightDecay` does not correct the bias. MindSpore:
+    """Run the probe "`nn.AdamWeightDecay` does not correct the bias" in MindSpore, written to agree
+    with PyTorch, and return name → weight after five steps. MindSpore:
     `experimental.optim.AdamW`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
@@ -163,70 +160,69 @@ def adamw_defaults() -> Numbers:
 
 
 def adamw_defaults_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: Default decay of AdamW. Pass both; or MindSpore:
-    `experimental.optim.AdamW`, whose defaults are torch's."""
+    """Run the probe "Default decay of AdamW" in MindSpore, written to agree with PyTorch, and
+    return name → weight after five steps. Pass both; or MindSpore: `experimental.optim.AdamW`,
+    whose defaults are torch's."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.1), scale=0.0)
 
 
 def nadam() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: NAdam
-    ported to `nn.Adam(use_nesterov=True)`. `nn.Adam(use_nesterov=True)` looks ahead with a constant
-    β₁: another algorithm."""
+    """Run the probe "NAdam ported to `nn.Adam(use_nesterov=True)`" in MindSpore and return name →
+    weight after five steps. `nn.Adam(use_nesterov=True)` looks ahead with a constant β₁: another
+    algorithm."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, use_nesterov=True))
 
 
 def nadam_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: NAdam ported to `nn.Adam(use_nesterov=True)`. MindSpore:
+    """Run the probe "NAdam ported to `nn.Adam(use_nesterov=True)`" in MindSpore, written to agree
+    with PyTorch, and return name → weight after five steps. MindSpore:
     `experimental.optim.NAdam`."""
     return five_steps(lambda weights: optim.NAdam(weights, lr=0.01))
 
 
 def rmsprop_form() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: RMSprop's ε
-    and its start. `nn.RMSProp` starts it at 1 and adds ε inside of the root; its first steps are
-    much shorter even with the same rate, decay and ε."""
+    """Run the probe "RMSprop's ε and its start" in MindSpore and return name → weight after five
+    steps. `nn.RMSProp` starts it at 1 and adds ε inside of the root; its first steps are much
+    shorter even with the same rate, decay and ε."""
     return five_steps(lambda weights: nn.RMSProp(weights, 0.01, decay=0.9, epsilon=1e-8))
 
 
 def rmsprop_form_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: RMSprop's ε and its start. MindSpore: `experimental.optim.RMSprop`."""
+    """Run the probe "RMSprop's ε and its start" in MindSpore, written to agree with PyTorch, and
+    return name → weight after five steps. MindSpore: `experimental.optim.RMSprop`."""
     return five_steps(lambda weights: optim.RMSprop(weights, lr=0.01, alpha=0.9, eps=1e-8))
 
 
 def rmsprop_defaults() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: RMSprop's
-    defaults. `nn.RMSProp`: `learning_rate=0.1`, `decay=0.9`, `epsilon=1e-10`."""
+    """Run the probe "RMSprop's defaults" in MindSpore and return name → weight after five steps.
+    `nn.RMSProp`: `learning_rate=0.1`, `decay=0.9`, `epsilon=1e-10`."""
     return five_steps(lambda weights: nn.RMSProp(weights))
 
 
 def rmsprop_defaults_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: RMSprop's defaults. MindSpore: `experimental.optim.RMSprop`, whose
-    defaults are torch's; passing torch's values to `nn.RMSProp` is not enough, see
-    `rmsprop-form`."""
+    """Run the probe "RMSprop's defaults" in MindSpore, written to agree with PyTorch, and return
+    name → weight after five steps. MindSpore: `experimental.optim.RMSprop`, whose defaults are
+    torch's; passing torch's values to `nn.RMSProp` is not enough, see `rmsprop-form`."""
     return five_steps(lambda weights: optim.RMSprop(weights))
 
 
 def adagrad_accumulator() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps: What
-    Adagrad starts from. `nn.Adagrad` starts it at 0.1 (and `learning_rate` is 0.001 by default):
-    the first steps are shorter."""
+    """Run the probe "What Adagrad starts from" in MindSpore and return name → weight after five
+    steps. `nn.Adagrad` starts it at 0.1 (and `learning_rate` is 0.001 by default): the first steps
+    are shorter."""
     return five_steps(lambda weights: nn.Adagrad(weights, learning_rate=0.01))
 
 
 def adagrad_accumulator_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: What Adagrad starts from. MindSpore: `nn.Adagrad(…, accum=0.0)`; or
-    torch: `initial_accumulator_value=0.1`."""
+    """Run the probe "What Adagrad starts from" in MindSpore, written to agree with PyTorch, and
+    return name → weight after five steps. MindSpore: `nn.Adagrad(…, accum=0.0)`; or torch:
+    `initial_accumulator_value=0.1`."""
     return five_steps(lambda weights: nn.Adagrad(weights, accum=0.0, learning_rate=0.01))
 
 
 def default_rates() -> dict[str, Any]:
-    """Run the probe in MindSpore and return its result, optimizer → weight (3, 4) after five steps:
-    Default rates of Adamax, Rprop and ASGD. `nn.AdaMax` 0.001, `nn.Rprop` and `nn.ASGD` 0.1."""
+    """Run the probe "Default rates of Adamax, Rprop and ASGD" in MindSpore and return optimizer →
+    weight (3, 4) after five steps. `nn.AdaMax` 0.001, `nn.Rprop` and `nn.ASGD` 0.1."""
     return {
         "adamax": five_steps(lambda weights: nn.AdaMax(weights))["weight"],
         "rprop": five_steps(lambda weights: nn.Rprop(weights))["weight"],
@@ -235,9 +231,9 @@ def default_rates() -> dict[str, Any]:
 
 
 def default_rates_equal() -> dict[str, Any]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, optimizer →
-    weight (3, 4) after five steps: Default rates of Adamax, Rprop and ASGD. Always pass the rate;
-    the algorithms agree then."""
+    """Run the probe "Default rates of Adamax, Rprop and ASGD" in MindSpore, written to agree with
+    PyTorch, and return optimizer → weight (3, 4) after five steps. Always pass the rate; the
+    algorithms agree then."""
     return {
         "adamax": five_steps(lambda weights: nn.AdaMax(weights, 2e-3))["weight"],
         "rprop": five_steps(lambda weights: nn.Rprop(weights, 0.01))["weight"],
@@ -246,9 +242,9 @@ def default_rates_equal() -> dict[str, Any]:
 
 
 def unused_parameters() -> Numbers:
-    """Run the probe in MindSpore and return its result, ``used`` and ``unused`` after one step:
-    Parameters that the loss does not use. Their gradient is zero, and weight decay or leftover
-    momentum still moves them."""
+    """Run the probe "Parameters that the loss does not use" in MindSpore and return ``used`` and
+    ``unused`` after one step. Their gradient is zero, and weight decay or leftover momentum still
+    moves them."""
     used, unused = ones_parameter("used"), ones_parameter("unused")
     optimizer = nn.SGD([used, unused], learning_rate=0.1, weight_decay=0.1)
     optimizer(ms.grad(lambda: used.square().sum(), None, optimizer.parameters)())
@@ -256,9 +252,9 @@ def unused_parameters() -> Numbers:
 
 
 def unused_parameters_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``used``
-    and ``unused`` after one step: Parameters that the loss does not use. MindSpore: give the
-    optimizer only the parameters in use."""
+    """Run the probe "Parameters that the loss does not use" in MindSpore, written to agree with
+    PyTorch, and return ``used`` and ``unused`` after one step. MindSpore: give the optimizer only
+    the parameters in use."""
     used, unused = ones_parameter("used"), ones_parameter("unused")
     optimizer = nn.SGD([used], learning_rate=0.1, weight_decay=0.1)
     optimizer(ms.grad(lambda: used.square().sum(), None, optimizer.parameters)())
@@ -266,9 +262,9 @@ def unused_parameters_equal() -> Numbers:
 
 
 def frozen_parameters() -> Numbers:
-    """Run the probe in MindSpore and return its result, ``body`` and ``head`` after one step:
-    Freezing after the optimizer was made. The optimizer keeps the parameter, gets a zero gradient
-    for it and decays it all the same."""
+    """Run the probe "Freezing after the optimizer was made" in MindSpore and return ``body`` and
+    ``head`` after one step. The optimizer keeps the parameter, gets a zero gradient for it and
+    decays it all the same."""
     body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([body, head], learning_rate=0.1, weight_decay=0.1)
     body.requires_grad = False
@@ -277,9 +273,9 @@ def frozen_parameters() -> Numbers:
 
 
 def frozen_parameters_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``body``
-    and ``head`` after one step: Freezing after the optimizer was made. MindSpore: freeze first,
-    then make the optimizer from `net.trainable_params()`."""
+    """Run the probe "Freezing after the optimizer was made" in MindSpore, written to agree with
+    PyTorch, and return ``body`` and ``head`` after one step. MindSpore: freeze first, then make the
+    optimizer from `net.trainable_params()`."""
     body, head = ones_parameter("body"), ones_parameter("head")
     body.requires_grad = False
     trained = [weight for weight in (body, head) if weight.requires_grad]
@@ -289,39 +285,38 @@ def frozen_parameters_equal() -> Numbers:
 
 
 def mint_optim() -> Numbers:
-    """Run the probe in MindSpore and return its result, name → weight after five steps:
-    `mint.optim` on CPU. `mint.optim.SGD` and `mint.optim.Adam` are made for Ascend; on CPU in
-    PyNative mode they run without an error and move nothing."""
+    """Run the probe "`mint.optim` on CPU" in MindSpore and return name → weight after five steps.
+    `mint.optim.SGD` and `mint.optim.Adam` are made for Ascend; on CPU in PyNative mode they run
+    without an error and move nothing."""
     return five_steps(lambda weights: mint.optim.SGD(weights, lr=0.1))
 
 
 def mint_optim_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: `mint.optim` on CPU. MindSpore on CPU: `nn.SGD`, or
-    `experimental.optim`."""
+    """Run the probe "`mint.optim` on CPU" in MindSpore, written to agree with PyTorch, and return
+    name → weight after five steps. MindSpore on CPU: `nn.SGD`, or `experimental.optim`."""
     return five_steps(lambda weights: nn.SGD(weights, learning_rate=0.1))
 
 
 def clip_global_norm() -> NDArray:
-    """Run the probe in MindSpore and return its result, the clipped gradient (2,): The constant in
-    clipping by the global norm. `ops.clip_by_global_norm` divides by the norm itself; it shows
-    where norms are small."""
+    """Run the probe "The constant in clipping by the global norm" in MindSpore and return the
+    clipped gradient (2,). `ops.clip_by_global_norm` divides by the norm itself; it shows where
+    norms are small."""
     gradients = (ms.Tensor([3e-3, 4e-3]),)
     return ops.clip_by_global_norm(gradients, 1e-3)[0].asnumpy()
 
 
 def clip_global_norm_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the clipped
-    gradient (2,): The constant in clipping by the global norm. MindSpore: `ops.clip_by_norm` on the
-    tuple of gradients, which adds the 1e-6 too."""
+    """Run the probe "The constant in clipping by the global norm" in MindSpore, written to agree
+    with PyTorch, and return the clipped gradient (2,). MindSpore: `ops.clip_by_norm` on the tuple
+    of gradients, which adds the 1e-6 too."""
     gradients = (ms.Tensor([3e-3, 4e-3]),)
     return ops.clip_by_norm(gradients, 1e-3)[0].asnumpy()
 
 
 def clip_in_place() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (2,) after one step: Clipping
-    gradients and dropping the result. `ops.clip_by_norm` and `ops.clip_by_global_norm` return new
-    gradients; a call whose result is dropped does nothing."""
+    """Run the probe "Clipping gradients and dropping the result" in MindSpore and return the weight
+    (2,) after one step. `ops.clip_by_norm` and `ops.clip_by_global_norm` return new gradients; a
+    call whose result is dropped does nothing."""
     weight = ms.Parameter(ops.zeros(2), name="weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)
     gradients = (ms.Tensor([3.0, 4.0]),)
@@ -331,8 +326,8 @@ def clip_in_place() -> NDArray:
 
 
 def clip_in_place_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (2,) after one step: Clipping gradients and dropping the result. MindSpore: `gradients =
+    """Run the probe "Clipping gradients and dropping the result" in MindSpore, written to agree
+    with PyTorch, and return the weight (2,) after one step. MindSpore: `gradients =
     ops.clip_by_norm(gradients, …)`."""
     weight = ms.Parameter(ops.zeros(2), name="weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)
@@ -343,9 +338,9 @@ def clip_in_place_equal() -> NDArray:
 
 
 def group_order() -> Numbers:
-    """Run the probe in MindSpore and return its result, ``body`` and ``head`` after one step:
-    Gradients in another order than the groups. The optimizer pairs gradients with parameters by
-    position, in the order of its groups; with equal shapes nothing tells that they are swapped."""
+    """Run the probe "Gradients in another order than the groups" in MindSpore and return ``body``
+    and ``head`` after one step. The optimizer pairs gradients with parameters by position, in the
+    order of its groups; with equal shapes nothing tells that they are swapped."""
     body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     optimizer(ms.grad(lambda: (body + 5 * head).sum(), None, [body, head])())
@@ -353,9 +348,9 @@ def group_order() -> Numbers:
 
 
 def group_order_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``body``
-    and ``head`` after one step: Gradients in another order than the groups. MindSpore:
-    differentiate with respect to `optimizer.parameters`, or give `order_params`."""
+    """Run the probe "Gradients in another order than the groups" in MindSpore, written to agree
+    with PyTorch, and return ``body`` and ``head`` after one step. MindSpore: differentiate with
+    respect to `optimizer.parameters`, or give `order_params`."""
     body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     optimizer(ms.grad(lambda: (body + 5 * head).sum(), None, optimizer.parameters)())
@@ -363,9 +358,9 @@ def group_order_equal() -> Numbers:
 
 
 def group_keys() -> NDArray:
-    """Run the probe in MindSpore, where it raises KeyError; else return its result, the weight
-    (3,) after two steps: Momentum or betas of a parameter group. Groups of `nn` optimizers know
-    `lr`, `weight_decay`, `grad_centralization` and `order_params`; others raise a KeyError."""
+    """Run the probe "Momentum or betas of a parameter group" in MindSpore, where it raises
+    KeyError; else return the weight (3,) after two steps. Groups of `nn` optimizers know `lr`,
+    `weight_decay`, `grad_centralization` and `order_params`; others raise a KeyError."""
     weight = ones_parameter("weight")
     optimizer = nn.SGD([{"params": [weight], "momentum": 0.9}], learning_rate=0.1)
     for _ in range(2):
@@ -374,9 +369,9 @@ def group_keys() -> NDArray:
 
 
 def group_keys_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (3,) after two steps: Momentum or betas of a parameter group. MindSpore: `experimental.optim`,
-    whose groups take all options; or two optimizers."""
+    """Run the probe "Momentum or betas of a parameter group" in MindSpore, written to agree with
+    PyTorch, and return the weight (3,) after two steps. MindSpore: `experimental.optim`, whose
+    groups take all options; or two optimizers."""
     weight = ones_parameter("weight")
     optimizer = optim.SGD([{"params": [weight], "momentum": 0.9}], lr=0.1)
     for _ in range(2):
@@ -385,29 +380,28 @@ def group_keys_equal() -> NDArray:
 
 
 def parameter_names() -> int:
-    """Run the probe in MindSpore, where it raises ValueError; else return its result, the number
-    of parameters in the optimizer: Two layers in one optimizer. Names must be unique: two layers
-    that belong to no common cell both call theirs `weight`, and the optimizer raises a
-    ValueError."""
+    """Run the probe "Two layers in one optimizer" in MindSpore, where it raises ValueError; else
+    return the number of parameters in the optimizer. Names must be unique: two layers that belong
+    to no common cell both call theirs `weight`, and the optimizer raises a ValueError."""
     encoder, decoder = nn.Dense(4, 2), nn.Dense(2, 4)
     optimizer = nn.SGD([*encoder.trainable_params(), *decoder.trainable_params()])
     return len(optimizer.parameters)
 
 
 def parameter_names_equal() -> int:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the number
-    of parameters in the optimizer: Two layers in one optimizer. MindSpore: put the layers into one
-    cell (`nn.CellList`, an attribute of a net) first."""
+    """Run the probe "Two layers in one optimizer" in MindSpore, written to agree with PyTorch, and
+    return the number of parameters in the optimizer. MindSpore: put the layers into one cell
+    (`nn.CellList`, an attribute of a net) first."""
     encoder, decoder = nn.CellList([nn.Dense(4, 2), nn.Dense(2, 4)])
     optimizer = nn.SGD([*encoder.trainable_params(), *decoder.trainable_params()])
     return len(optimizer.parameters)
 
 
 def weights_replaced() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (2, 3) after both steps: Loading
-    weights after the first step. `load_param_into_net`, `load_checkpoint(…, net)` and
-    `Parameter.set_data` give the parameter other memory. In PyNative mode an `nn` optimizer that
-    has run before goes on updating the old one: the weights no longer change."""
+    """Run the probe "Loading weights after the first step" in MindSpore and return the weight (2,
+    3) after both steps. `load_param_into_net`, `load_checkpoint(…, net)` and `Parameter.set_data`
+    give the parameter other memory. In PyNative mode an `nn` optimizer that has run before goes on
+    updating the old one: the weights no longer change."""
     layer = nn.Dense(3, 2, has_bias=False)
     optimizer = nn.SGD(layer.trainable_params(), learning_rate=0.1)
     optimizer((ops.ones((2, 3)),))
@@ -417,8 +411,8 @@ def weights_replaced() -> NDArray:
 
 
 def weights_replaced_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (2, 3) after both steps: Loading weights after the first step. MindSpore: `ops.assign(parameter,
+    """Run the probe "Loading weights after the first step" in MindSpore, written to agree with
+    PyTorch, and return the weight (2, 3) after both steps. MindSpore: `ops.assign(parameter,
     value)` or `parameter.copy_(value)`; or make the optimizer anew."""
     layer = nn.Dense(3, 2, has_bias=False)
     optimizer = nn.SGD(layer.trainable_params(), learning_rate=0.1)
@@ -440,9 +434,9 @@ def loaded_weights_shared() -> NDArray:
 
 
 def loaded_weights_shared_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the loaded
-    weight (2, 3) after a step of the other net: A net loaded from another one follows it.
-    MindSpore: load `{name: weight.clone() for name, weight in …}`, or `ops.assign` each."""
+    """Run the probe "A net loaded from another one follows it" in MindSpore, written to agree with
+    PyTorch, and return the loaded weight (2, 3) after a step of the other net. MindSpore: load
+    `{name: weight.clone() for name, weight in …}`, or `ops.assign` each."""
     original, copy = nn.Dense(3, 2, "ones", has_bias=False), nn.Dense(3, 2, has_bias=False)
     weights = {name: weight.clone() for name, weight in original.parameters_dict().items()}
     ms.load_param_into_net(copy, weights)
@@ -471,16 +465,16 @@ def cloned_state() -> Numbers:
 
 
 def cloned_state_equal() -> Numbers:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, name →
-    weight after five steps: The state of an optimizer of one's own. MindSpore:
+    """Run the probe "The state of an optimizer of one's own" in MindSpore, written to agree with
+    PyTorch, and return name → weight after five steps. MindSpore:
     `parameters.clone(prefix="moment", init="zeros")`."""
     return momentum_by_hand(init="zeros")
 
 
 def loss_scale_overflow() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (3,) after the step: A step with
-    overflown gradients. Loss scalers only scale; an optimizer called with such gradients writes
-    them into the weights."""
+    """Run the probe "A step with overflown gradients" in MindSpore and return the weight (3,) after
+    the step. Loss scalers only scale; an optimizer called with such gradients writes them into the
+    weights."""
     weight = ones_parameter("weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)
     scaler = amp.StaticLossScaler(1024.0)
@@ -491,8 +485,8 @@ def loss_scale_overflow() -> NDArray:
 
 
 def loss_scale_overflow_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (3,) after the step: A step with overflown gradients. MindSpore: `if amp.all_finite(gradients):
+    """Run the probe "A step with overflown gradients" in MindSpore, written to agree with PyTorch,
+    and return the weight (3,) after the step. MindSpore: `if amp.all_finite(gradients):
     optimizer(gradients)`."""
     weight = ones_parameter("weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)

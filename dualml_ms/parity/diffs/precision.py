@@ -35,48 +35,48 @@ def run_at_o1(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
 
 
 def amp_output_type() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output in its own type: What a layer
-    gives out under automatic mixed precision. `amp.auto_mixed_precision` with `O1` casts the output
-    of every layer on its list back to float32."""
+    """Run the probe "What a layer gives out under automatic mixed precision" in MindSpore and
+    return an output in its own type. `amp.auto_mixed_precision` with `O1` casts the output of every
+    layer on its list back to float32."""
     return run_at_o1(nn.SequentialCell(integer_linear()), ms.float16, integer_inputs())
 
 
 def embedding_type() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output (3, 2) in its own type: Type of
-    what an Embedding gives out. Its table is in float32, and so is its output."""
+    """Run the probe "Type of what an Embedding gives out" in MindSpore and return an output (3, 2)
+    in its own type. Its table is in float32, and so is its output."""
     layer = nn.Embedding(6, 2, dtype=ms.float16)
     layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
     return layer(ms.Tensor([0, 2, 5])).asnumpy()
 
 
 def embedding_type_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, an output
-    (3, 2) in its own type: Type of what an Embedding gives out. MindSpore: `.astype(ms.float16)`
-    after the layer."""
+    """Run the probe "Type of what an Embedding gives out" in MindSpore, written to agree with
+    PyTorch, and return an output (3, 2) in its own type. MindSpore: `.astype(ms.float16)` after the
+    layer."""
     layer = nn.Embedding(6, 2, dtype=ms.float16)
     layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
     return layer(ms.Tensor([0, 2, 5])).astype(ms.float16).asnumpy()
 
 
 def amp_norm() -> NDArray:
-    """Run the probe in MindSpore and return its result, the norm's output (6, 4): Norms under
-    automatic mixed precision on a CPU. With `O1` they take and give float32."""
+    """Run the probe "Norms under automatic mixed precision on a CPU" in MindSpore and return the
+    norm's output (6, 4). With `O1` they take and give float32."""
     net = nn.SequentialCell(integer_linear(), nn.LayerNorm((4,), epsilon=1e-5))
     return run_at_o1(net, ms.float16, integer_inputs())
 
 
 def amp_bfloat16() -> NDArray:
-    """Run the probe in MindSpore, where it raises TypeError; else return its result, an output (6,
-    4): bfloat16 on a CPU. Casts and additions work; `MatMul`, `Conv2D`, `ReLU`, even `Reshape`
-    have no such kernel and raise an error."""
+    """Run the probe "bfloat16 on a CPU" in MindSpore, where it raises TypeError; else return an
+    output (6, 4). Casts and additions work; `MatMul`, `Conv2D`, `ReLU`, even `Reshape` have no such
+    kernel and raise an error."""
     dense = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8, seed=1)), has_bias=False)
     return run_at_o1(nn.SequentialCell(dense), ms.bfloat16, ms.Tensor(normal(6, 8)))
 
 
 def amp_bfloat16_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, an output
-    (6, 4): bfloat16 on a CPU. MindSpore: round by `x.astype(ms.bfloat16).astype(ms.float32)` and
-    compute in float32, which gives the same numbers; or use float16."""
+    """Run the probe "bfloat16 on a CPU" in MindSpore, written to agree with PyTorch, and return an
+    output (6, 4). MindSpore: round by `x.astype(ms.bfloat16).astype(ms.float32)` and compute in
+    float32, which gives the same numbers; or use float16."""
 
     def rounded(x: Any) -> Any:
         return x.astype(ms.bfloat16).astype(ms.float32)
@@ -86,21 +86,21 @@ def amp_bfloat16_equal() -> NDArray:
 
 
 def loss_scale_start() -> float:
-    """Run the probe in MindSpore and return its result, the scale: First value of a dynamic loss
-    scale. `DynamicLossScaleManager` starts at 2²⁴, so that more updates are skipped at first;
+    """Run the probe "First value of a dynamic loss scale" in MindSpore and return the scale.
+    `DynamicLossScaleManager` starts at 2²⁴, so that more updates are skipped at first;
     `DynamicLossScaler` has no defaults."""
     return float(amp.DynamicLossScaleManager().get_loss_scale())
 
 
 def loss_scale_start_equal() -> float:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the scale:
-    First value of a dynamic loss scale. MindSpore: `init_loss_scale=2**16`."""
+    """Run the probe "First value of a dynamic loss scale" in MindSpore, written to agree with
+    PyTorch, and return the scale. MindSpore: `init_loss_scale=2**16`."""
     return float(amp.DynamicLossScaleManager(init_loss_scale=2**16).get_loss_scale())
 
 
 def loss_scale_least() -> float:
-    """Run the probe in MindSpore and return its result, the scale after 20 overflows: How far a
-    dynamic loss scale may fall. `DynamicLossScaler` stops at 1."""
+    """Run the probe "How far a dynamic loss scale may fall" in MindSpore and return the scale after
+    20 overflows. `DynamicLossScaler` stops at 1."""
     scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
     for _ in range(20):
         scaler.adjust(ms.Tensor(False))
@@ -138,45 +138,45 @@ def fixed_scale_manager(scale: float) -> amp.FixedLossScaleManager:
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    """Run the probe in MindSpore, where it raises ValueError; else return its result, the weight
-    (4, 8) after three updates: Dynamic loss scaling by Model on a CPU. `Model` raises an error:
-    on a CPU it takes `FixedLossScaleManager(drop_overflow_update=False)` alone."""
+    """Run the probe "Dynamic loss scaling by Model on a CPU" in MindSpore, where it raises
+    ValueError; else return the weight (4, 8) after three updates. `Model` raises an error: on a CPU
+    it takes `FixedLossScaleManager(drop_overflow_update=False)` alone."""
     return train_three_updates(amp.DynamicLossScaleManager())
 
 
 def model_dynamic_loss_scale_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (4, 8) after three updates: Dynamic loss scaling by Model on a CPU. MindSpore: a loop of your
-    own with `amp.DynamicLossScaler` and `amp.all_finite`."""
+    """Run the probe "Dynamic loss scaling by Model on a CPU" in MindSpore, written to agree with
+    PyTorch, and return the weight (4, 8) after three updates. MindSpore: a loop of your own with
+    `amp.DynamicLossScaler` and `amp.all_finite`."""
     return train_by_hand(amp.DynamicLossScaler(2**16, 2, 2000))
 
 
 def fixed_loss_scale() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (4, 8) after three updates: Who
-    takes a fixed loss scale off again. With `FixedLossScaleManager(drop_overflow_update=False)` the
-    loss is multiplied and nothing divides: the gradients stay 1,024 times as large unless the
-    optimizer knows the scale, too."""
+    """Run the probe "Who takes a fixed loss scale off again" in MindSpore and return the weight (4,
+    8) after three updates. With `FixedLossScaleManager(drop_overflow_update=False)` the loss is
+    multiplied and nothing divides: the gradients stay 1,024 times as large unless the optimizer
+    knows the scale, too."""
     return train_three_updates(fixed_scale_manager(1024.0))
 
 
 def fixed_loss_scale_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (4, 8) after three updates: Who takes a fixed loss scale off again. MindSpore: the same number
-    as `loss_scale=` of the optimizer."""
+    """Run the probe "Who takes a fixed loss scale off again" in MindSpore, written to agree with
+    PyTorch, and return the weight (4, 8) after three updates. MindSpore: the same number as
+    `loss_scale=` of the optimizer."""
     return train_three_updates(fixed_scale_manager(1024.0), loss_scale=1024.0)
 
 
 def overflowing_update() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (4, 8) after three updates: An
-    update whose gradients overflow. With the only manager that a CPU allows it is made, and the
-    weights are NaN from then on."""
+    """Run the probe "An update whose gradients overflow" in MindSpore and return the weight (4, 8)
+    after three updates. With the only manager that a CPU allows it is made, and the weights are NaN
+    from then on."""
     return train_three_updates(fixed_scale_manager(1e38), size=100.0, loss_scale=1e38)
 
 
 def overflowing_update_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the weight
-    (4, 8) after three updates: An update whose gradients overflow. MindSpore: a loop of your own
-    that asks `amp.all_finite` before the update."""
+    """Run the probe "An update whose gradients overflow" in MindSpore, written to agree with
+    PyTorch, and return the weight (4, 8) after three updates. MindSpore: a loop of your own that
+    asks `amp.all_finite` before the update."""
     return train_by_hand(amp.DynamicLossScaler(1e38, 2, 2000), size=100.0)
 
 
@@ -201,18 +201,16 @@ def train_by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
 
 
 def unscale_in_place() -> NDArray:
-    """Run the probe in MindSpore and return its result, the gradient (3,): Where unscaled gradients
-    are. `DynamicLossScaler.unscale` returns new tensors; the gradients that were given stay
-    scaled."""
+    """Run the probe "Where unscaled gradients are" in MindSpore and return the gradient (3,).
+    `DynamicLossScaler.unscale` returns new tensors; the gradients that were given stay scaled."""
     scaler, gradients = scaled_gradients()
     scaler.unscale(gradients)
     return gradients[0].asnumpy()
 
 
 def unscale_in_place_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the
-    gradient (3,): Where unscaled gradients are. MindSpore: `gradients =
-    scaler.unscale(gradients)`."""
+    """Run the probe "Where unscaled gradients are" in MindSpore, written to agree with PyTorch, and
+    return the gradient (3,). MindSpore: `gradients = scaler.unscale(gradients)`."""
     scaler, gradients = scaled_gradients()
     return scaler.unscale(gradients)[0].asnumpy()
 

@@ -404,7 +404,9 @@ class Explorer:
     def replay_dependents(
         self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
-        """Replay a mutated call and those that depend on it as `probe` does, without its guard."""
+        """Replay a mutated call and at most ``calls`` that depend on it, giving ``visit`` each
+        output that changes, until it returns False: `probe` without the guard that refuses
+        mutations that would kill the process."""
         replay = self.replay
         assert replay is not None
         overlay: dict[str, Value] = {}

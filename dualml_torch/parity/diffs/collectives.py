@@ -28,8 +28,8 @@ def gather_values(x: Tensor, size: int) -> NDArray:
 
 
 def gradient_reduction(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, this rank's reduced gradient (1, 3):
-    Gradients of several ranks. `DistributedDataParallel` averages them."""
+    """Run the probe "Gradients of several ranks" in PyTorch and return this rank's reduced gradient
+    (1, 3). `DistributedDataParallel` averages them."""
     model = nn.Linear(3, 1, bias=False)
     parallel = DistributedDataParallel(model)  # unreferenced, its hooks would be removed
     parallel(rank_tensor(rank, 4, 3)).sum().backward()
@@ -37,8 +37,8 @@ def gradient_reduction(rank: int, size: int) -> NDArray:
 
 
 def initial_broadcast(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, all ranks' weights (size, 1, 3): Parameters
-    at the start. `DistributedDataParallel` copies rank 0's to all ranks when it is made."""
+    """Run the probe "Parameters at the start" in PyTorch and return all ranks' weights (size, 1,
+    3). `DistributedDataParallel` copies rank 0's to all ranks when it is made."""
     model = nn.Linear(3, 1, bias=False)
     with torch.no_grad():
         model.weight.copy_(rank_tensor(rank, 1, 3))  # as if each rank had drawn its own
@@ -47,9 +47,9 @@ def initial_broadcast(rank: int, size: int) -> NDArray:
 
 
 def batchnorm_buffers(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, all ranks' running means (size, 3): Running
-    statistics of BatchNorm. `DistributedDataParallel` copies rank 0's to all ranks before each
-    forward pass."""
+    """Run the probe "Running statistics of BatchNorm" in PyTorch and return all ranks' running
+    means (size, 3). `DistributedDataParallel` copies rank 0's to all ranks before each forward
+    pass."""
     norm = nn.BatchNorm1d(3)
     model = DistributedDataParallel(norm)
     for step in range(2):
@@ -58,15 +58,15 @@ def batchnorm_buffers(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_inplace(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, the argument after the call: Where the result
-    of an all-reduce is. `dist.all_reduce(x)` changes `x`."""
+    """Run the probe "Where the result of an all-reduce is" in PyTorch and return the argument after
+    the call. `dist.all_reduce(x)` changes `x`."""
     x = rank_tensor(rank, 4)
     dist.all_reduce(x)
     return x.numpy()
 
 
 def all_reduce_average_op(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result: An all-reduce that averages. `ReduceOp.AVG`
+    """Run the probe "An all-reduce that averages" in PyTorch and return its result. `ReduceOp.AVG`
     works with gloo."""
     x = rank_tensor(rank, 4)
     dist.all_reduce(x, dist.ReduceOp.AVG)
@@ -74,9 +74,9 @@ def all_reduce_average_op(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_gradient(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, this rank's gradient (4,): The gradient
-    through an all-reduce. `dist.all_reduce` is not differentiated: the gradient passes as if each
-    rank were alone, with a warning."""
+    """Run the probe "The gradient through an all-reduce" in PyTorch and return this rank's gradient
+    (4,). `dist.all_reduce` is not differentiated: the gradient passes as if each rank were alone,
+    with a warning."""
     x = rank_tensor(rank, 4).requires_grad_()
     y = x * 1
     dist.all_reduce(y)
@@ -85,8 +85,8 @@ def all_reduce_gradient(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_gradient_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, this rank's
-    gradient (4,): The gradient through an all-reduce. PyTorch:
+    """Run the probe "The gradient through an all-reduce" in PyTorch, written to agree with
+    MindSpore, and return this rank's gradient (4,). PyTorch:
     `torch.distributed.nn.functional.all_reduce`."""
     x = rank_tensor(rank, 4).requires_grad_()
     differentiable_all_reduce(x).sum().backward()
@@ -94,47 +94,46 @@ def all_reduce_gradient_equal(rank: int, size: int) -> NDArray:
 
 
 def float64_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result: All-reduce of float64. Works with gloo."""
+    """Run the probe "All-reduce of float64" in PyTorch and return its result. Works with gloo."""
     x = rank_tensor(rank, 4).double()
     dist.all_reduce(x)
     return x.numpy()
 
 
 def boolean_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, the flag (1,) after the call: All-reduce of a
-    flag. A boolean tensor works with gloo."""
+    """Run the probe "All-reduce of a flag" in PyTorch and return the flag (1,) after the call. A
+    boolean tensor works with gloo."""
     overflow = torch.tensor([rank == 0])
     dist.all_reduce(overflow, dist.ReduceOp.MAX)
     return overflow.numpy()
 
 
 def boolean_all_reduce_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the flag
-    (1,) after the call: All-reduce of a flag. Send the flag as int32 on both sides."""
+    """Run the probe "All-reduce of a flag" in PyTorch, written to agree with MindSpore, and return
+    the flag (1,) after the call. Send the flag as int32 on both sides."""
     overflow = torch.tensor([rank == 0]).int()
     dist.all_reduce(overflow, dist.ReduceOp.MAX)
     return overflow.bool().numpy()
 
 
 def noncontiguous_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, the tensor (3, 2) after the call: All-reduce
-    of a transposed tensor. The tensor holds the sum."""
+    """Run the probe "All-reduce of a transposed tensor" in PyTorch and return the tensor (3, 2)
+    after the call. The tensor holds the sum."""
     x = rank_tensor(rank, 2, 3).T
     dist.all_reduce(x)
     return x.numpy()
 
 
 def all_reduce_view(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, the whole tensor (2, 3) after the call:
-    All-reduce of one row. `dist.all_reduce(x[0])` adds up the first row of `x` and leaves the
-    others."""
+    """Run the probe "All-reduce of one row" in PyTorch and return the whole tensor (2, 3) after the
+    call. `dist.all_reduce(x[0])` adds up the first row of `x` and leaves the others."""
     x = rank_tensor(rank, 2, 3)
     dist.all_reduce(x[0])
     return x.numpy()
 
 
 def all_gather_form(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result: What an all-gather gives. `dist.all_gather`
+    """Run the probe "What an all-gather gives" in PyTorch and return its result. `dist.all_gather`
     fills a list with one tensor for each rank."""
     found = [torch.empty(2, 3) for _ in range(size)]
     dist.all_gather(found, rank_tensor(rank, 2, 3))
@@ -142,8 +141,8 @@ def all_gather_form(rank: int, size: int) -> NDArray:
 
 
 def all_gather_form_equal(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: What an
-    all-gather gives. PyTorch: `torch.cat` of the list; MindSpore: `mint.distributed.all_gather`
+    """Run the probe "What an all-gather gives" in PyTorch, written to agree with MindSpore, and
+    return its result. PyTorch: `torch.cat` of the list; MindSpore: `mint.distributed.all_gather`
     fills a list too."""
     found = [torch.empty(2, 3) for _ in range(size)]
     dist.all_gather(found, rank_tensor(rank, 2, 3))
@@ -151,33 +150,32 @@ def all_gather_form_equal(rank: int, size: int) -> NDArray:
 
 
 def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, this rank's part (3,): Reduce-scatter on a
-    CPU. Works with gloo."""
+    """Run the probe "Reduce-scatter on a CPU" in PyTorch and return this rank's part (3,). Works
+    with gloo."""
     own = torch.empty(3)
     dist.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
     return own.numpy()
 
 
 def all_to_all_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, the rows that this rank received, (size, 3):
-    All-to-all on a CPU. Works with gloo."""
+    """Run the probe "All-to-all on a CPU" in PyTorch and return the rows that this rank received,
+    (size, 3). Works with gloo."""
     found = [torch.empty(3) for _ in range(size)]
     dist.all_to_all(found, list(rank_tensor(rank, size, 3)))
     return torch.stack(found).numpy()
 
 
 def reduce_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, this rank's tensor after the call: Reduce on
-    a CPU. Works with gloo."""
+    """Run the probe "Reduce on a CPU" in PyTorch and return this rank's tensor after the call.
+    Works with gloo."""
     x = rank_tensor(rank, 4)
     dist.reduce(x, dst=0)
     return x.numpy()
 
 
 def message_tags(rank: int, size: int) -> NDArray:
-    """Run the probe in PyTorch and return its result, what was received for tags 1 and 2, (2, 2):
-    Tags of messages. `irecv(…, tag=2)` takes the message that was sent with tag 2, whatever came
-    first."""
+    """Run the probe "Tags of messages" in PyTorch and return what was received for tags 1 and 2,
+    (2, 2). `irecv(…, tag=2)` takes the message that was sent with tag 2, whatever came first."""
     first, second = torch.ones(2), torch.full((2,), 2.0)
     if rank == 1:
         works = [dist.isend(first, 0, tag=1), dist.isend(second, 0, tag=2)]

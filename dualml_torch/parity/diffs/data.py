@@ -14,23 +14,23 @@ SAMPLES = np.arange(64, dtype=np.float32)
 
 
 def shuffle_default() -> NDArray:
-    """Run the probe in PyTorch and return its result, the samples of one pass in order: Order of
-    the samples by default. `DataLoader` keeps the order of the dataset."""
+    """Run the probe "Order of the samples by default" in PyTorch and return the samples of one pass
+    in order. `DataLoader` keeps the order of the dataset."""
     return torch.cat(list(DataLoader(SAMPLES, batch_size=8))).numpy()
 
 
 def order_of_a_seed() -> NDArray:
-    """Run the probe in PyTorch and return its result, the samples of one pass in order: The order
-    that a seed gives. A shuffled `DataLoader` draws from its generator."""
+    """Run the probe "The order that a seed gives" in PyTorch and return the samples of one pass in
+    order. A shuffled `DataLoader` draws from its generator."""
     generator = torch.Generator().manual_seed(1)
     loader = DataLoader(SAMPLES, batch_size=8, shuffle=True, generator=generator)
     return torch.cat(list(loader)).numpy()
 
 
 def order_of_a_seed_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the samples
-    of one pass in order: The order that a seed gives. Draw the order in NumPy and pass it as the
-    sampler: a list in PyTorch, `ds.SubsetSampler` in MindSpore."""
+    """Run the probe "The order that a seed gives" in PyTorch, written to agree with MindSpore, and
+    return the samples of one pass in order. Draw the order in NumPy and pass it as the sampler: a
+    list in PyTorch, `ds.SubsetSampler` in MindSpore."""
     order = np.random.default_rng(1).permutation(64)
     return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=order.tolist()))).numpy()
 
@@ -53,8 +53,8 @@ def distributed_sampler_epochs() -> int:
 
 
 def distributed_sampler_epochs_equal() -> int:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, 1 if both
-    epochs have one order, else 0: `DistributedSampler` in the second epoch. PyTorch: call
+    """Run the probe "`DistributedSampler` in the second epoch" in PyTorch, written to agree with
+    MindSpore, and return 1 if both epochs have one order, else 0. PyTorch: call
     `sampler.set_epoch(epoch)` before each epoch."""
     sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
     loader = DataLoader(SAMPLES, batch_size=8, sampler=sampler)
@@ -66,24 +66,24 @@ def distributed_sampler_epochs_equal() -> int:
 
 
 def distributed_sampler_shuffle() -> NDArray:
-    """Run the probe in PyTorch and return its result, rank 0's samples of one pass in order: Which
-    samples `DistributedSampler` gives a rank. Shuffles by default, with its argument `seed`."""
+    """Run the probe "Which samples `DistributedSampler` gives a rank" in PyTorch and return rank
+    0's samples of one pass in order. Shuffles by default, with its argument `seed`."""
     sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
     return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=sampler))).numpy()
 
 
 def distributed_sampler_shuffle_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, rank 0's
-    samples of one pass in order: Which samples `DistributedSampler` gives a rank. With
-    `shuffle=False` both sides give the same partition; shuffle the data beforehand."""
+    """Run the probe "Which samples `DistributedSampler` gives a rank" in PyTorch, written to agree
+    with MindSpore, and return rank 0's samples of one pass in order. With `shuffle=False` both
+    sides give the same partition; shuffle the data beforehand."""
     sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0, shuffle=False)
     return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=sampler))).numpy()
 
 
 def distributed_sampler_padding() -> list[NDArray]:
-    """Run the probe in PyTorch and return its result, the samples of rank 0 and of rank 1: Samples
-    that can't be divided by the ranks. `DistributedSampler` starts again with the first samples, so
-    that all ranks get as many."""
+    """Run the probe "Samples that can't be divided by the ranks" in PyTorch and return the samples
+    of rank 0 and of rank 1. `DistributedSampler` starts again with the first samples, so that all
+    ranks get as many."""
     samplers = [DistributedSampler(SAMPLES[:7], 2, rank, shuffle=False) for rank in range(2)]
     return [torch.cat(list(DataLoader(SAMPLES[:7], sampler=s))).numpy() for s in samplers]
 
@@ -95,21 +95,21 @@ def shuffle_buffer() -> int:
 
 
 def last_batch() -> list[int]:
-    """Run the probe in PyTorch and return its result, the lengths of the batches: The last, smaller
-    batch. Kept by default (`drop_last=False`)."""
+    """Run the probe "The last, smaller batch" in PyTorch and return the lengths of the batches.
+    Kept by default (`drop_last=False`)."""
     return [len(batch) for batch in DataLoader(SAMPLES[:10], batch_size=4)]
 
 
 def batch_dtype() -> list[NDArray]:
-    """Run the probe in PyTorch and return its result, the two columns of a batch: Types of a batch
-    of Python numbers. Floats become float64, integers int64."""
+    """Run the probe "Types of a batch of Python numbers" in PyTorch and return the two columns of a
+    batch. Floats become float64, integers int64."""
     samples = [(0.5, 1), (1.5, 0)]
     return [column.numpy() for column in next(iter(DataLoader(samples, batch_size=2)))]
 
 
 def normalize_layout() -> NDArray:
-    """Run the probe in PyTorch and return its result, the normalised image: `Normalize` after
-    `ToTensor`. torchvision's `Normalize` expects channels first, which is what `ToTensor` gives."""
+    """Run the probe "`Normalize` after `ToTensor`" in PyTorch and return the normalised image.
+    torchvision's `Normalize` expects channels first, which is what `ToTensor` gives."""
     image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4])
     x = torch.from_numpy(image).permute(2, 0, 1) / 255  # what torchvision calls ToTensor
@@ -132,8 +132,8 @@ def resize_antialias() -> NDArray:
 
 
 def resize_antialias_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the small
-    image (4, 4): Making images smaller. PyTorch: `antialias=False`."""
+    """Run the probe "Making images smaller" in PyTorch, written to agree with MindSpore, and return
+    the small image (4, 4). PyTorch: `antialias=False`."""
     image = torch.from_numpy(normal(1, 1, 16, 16))
     small = F.interpolate(image, size=(4, 4), mode="bilinear", antialias=False)
     return small[0, 0].numpy()

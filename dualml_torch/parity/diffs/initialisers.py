@@ -39,25 +39,24 @@ def describe_spread(weight: torch.Tensor) -> dict[str, float]:
 
 @restore_generators
 def seed() -> NDArray:
-    """Run the probe in PyTorch and return its result, eight numbers that are drawn then: The same
-    seed. `torch.manual_seed(0)` starts torch's own generator."""
+    """Run the probe "The same seed" in PyTorch and return eight numbers that are drawn then.
+    `torch.manual_seed(0)` starts torch's own generator."""
     torch.manual_seed(0)
     return torch.randn(8).numpy()
 
 
 def seed_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, eight
-    numbers that are drawn then: The same seed. Draw what must agree with a NumPy generator and pass
-    it to both."""
+    """Run the probe "The same seed" in PyTorch, written to agree with MindSpore, and return eight
+    numbers that are drawn then. Draw what must agree with a NumPy generator and pass it to both."""
     rng = np.random.default_rng(0)
     return tensor(rng.standard_normal(8, np.float32)).numpy()
 
 
 @restore_generators
 def manual_seed() -> float:
-    """Run the probe in PyTorch and return its result, the share of weights that two layers made
-    after it have in common: manual_seed and the initial weights. `torch.manual_seed` fixes
-    everything that torch draws."""
+    """Run the probe "manual_seed and the initial weights" in PyTorch and return the share of
+    weights that two layers made after it have in common. `torch.manual_seed` fixes everything that
+    torch draws."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -66,8 +65,8 @@ def manual_seed() -> float:
 
 @restore_generators
 def seed_numpy() -> NDArray:
-    """Run the probe in PyTorch and return its result, four numbers that are drawn after it: Seeding
-    and NumPy. `torch.manual_seed` leaves NumPy's generator alone."""
+    """Run the probe "Seeding and NumPy" in PyTorch and return four numbers that are drawn after it.
+    `torch.manual_seed` leaves NumPy's generator alone."""
     np.random.seed(1)
     torch.manual_seed(0)
     return np.random.rand(4)
@@ -75,8 +74,8 @@ def seed_numpy() -> NDArray:
 
 @restore_generators
 def seed_numpy_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, four
-    numbers that are drawn after it: Seeding and NumPy. Use generators of your own,
+    """Run the probe "Seeding and NumPy" in PyTorch, written to agree with MindSpore, and return
+    four numbers that are drawn after it. Use generators of your own,
     `np.random.default_rng(seed)`."""
     rng = np.random.default_rng(1)
     torch.manual_seed(0)
@@ -85,9 +84,9 @@ def seed_numpy_equal() -> NDArray:
 
 @restore_generators
 def init_draws_numpy() -> float:
-    """Run the probe in PyTorch and return its result, the share of weights that two layers have in
-    common: Initial weights and numbers drawn from NumPy. Numbers drawn from NumPy do not change the
-    initial weights."""
+    """Run the probe "Initial weights and numbers drawn from NumPy" in PyTorch and return the share
+    of weights that two layers have in common. Numbers drawn from NumPy do not change the initial
+    weights."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -97,9 +96,9 @@ def init_draws_numpy() -> float:
 
 @restore_generators
 def init_draws_numpy_equal() -> float:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the share
-    of weights that two layers have in common: Initial weights and numbers drawn from NumPy. Draw
-    data from a generator of your own, `np.random.default_rng(seed)`."""
+    """Run the probe "Initial weights and numbers drawn from NumPy" in PyTorch, written to agree
+    with MindSpore, and return the share of weights that two layers have in common. Draw data from a
+    generator of your own, `np.random.default_rng(seed)`."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -109,16 +108,15 @@ def init_draws_numpy_equal() -> float:
 
 @restore_generators
 def linear_init() -> NDArray:
-    """Run the probe in PyTorch and return its result, the weight (3, 4): Initial weights of a dense
-    layer. Kaiming uniform with a = √5, that is ±1/√inputs."""
+    """Run the probe "Initial weights of a dense layer" in PyTorch and return the weight (3, 4).
+    Kaiming uniform with a = √5, that is ±1/√inputs."""
     torch.manual_seed(0)
     return nn.Linear(4, 3).weight.detach().numpy()
 
 
 def linear_init_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the weight
-    (3, 4): Initial weights of a dense layer. Copy the weights of one into the other; a seed is not
-    enough."""
+    """Run the probe "Initial weights of a dense layer" in PyTorch, written to agree with MindSpore,
+    and return the weight (3, 4). Copy the weights of one into the other; a seed is not enough."""
     layer = nn.Linear(4, 3)
     layer.load_state_dict({"weight": tensor(normal(3, 4)), "bias": tensor(normal(3))})
     return layer.weight.detach().numpy()
@@ -126,9 +124,9 @@ def linear_init_equal() -> NDArray:
 
 @restore_generators
 def dense_bias_init() -> dict[str, list[float]]:
-    """Run the probe in PyTorch and return its result, ``weight`` and ``bias`` → [standard
-    deviation, minimum, maximum]: Distribution of a dense layer's weights and biases. Both uniform
-    within ±1/√inputs."""
+    """Run the probe "Distribution of a dense layer's weights and biases" in PyTorch and return
+    ``weight`` and ``bias`` → [standard deviation, minimum, maximum]. Both uniform within
+    ±1/√inputs."""
     layer = nn.Linear(400, 2000)
     return {
         "weight": list(describe_spread(layer.weight).values()),
@@ -138,100 +136,100 @@ def dense_bias_init() -> dict[str, list[float]]:
 
 @restore_generators
 def conv_init() -> list[float]:
-    """Run the probe in PyTorch and return its result, [standard deviation, minimum, maximum]:
-    Distribution of a convolution's weights. Uniform within ±1/√fan-in, where the fan-in counts the
-    channels of one group."""
+    """Run the probe "Distribution of a convolution's weights" in PyTorch and return [standard
+    deviation, minimum, maximum]. Uniform within ±1/√fan-in, where the fan-in counts the channels of
+    one group."""
     return list(describe_spread(nn.Conv2d(16, 64, 5, groups=4).weight).values())
 
 
 @restore_generators
 def conv_bias_init() -> list[float]:
-    """Run the probe in PyTorch and return its result, [standard deviation, minimum, maximum]:
-    Distribution of a convolution's bias. Uniform within ±1/√fan-in."""
+    """Run the probe "Distribution of a convolution's bias" in PyTorch and return [standard
+    deviation, minimum, maximum]. Uniform within ±1/√fan-in."""
     return list(describe_spread(nn.Conv2d(16, 2000, 5).bias).values())
 
 
 @restore_generators
 def embedding_init() -> float:
-    """Run the probe in PyTorch and return its result, a table's standard deviation: Initial size of
-    an embedding. Standard normal, σ = 1."""
+    """Run the probe "Initial size of an embedding" in PyTorch and return a table's standard
+    deviation. Standard normal, σ = 1."""
     return float(nn.Embedding(500, 100).weight.detach().std())
 
 
 @restore_generators
 def attention_bias_init() -> NDArray:
-    """Run the probe in PyTorch and return its result, the bias (32,): Initial output bias of
-    attention. `nn.MultiheadAttention` starts with `out_proj.bias` 0."""
+    """Run the probe "Initial output bias of attention" in PyTorch and return the bias (32,).
+    `nn.MultiheadAttention` starts with `out_proj.bias` 0."""
     return nn.MultiheadAttention(32, 4).out_proj.bias.detach().numpy()
 
 
 @restore_generators
 def lstm_init() -> list[float]:
-    """Run the probe in PyTorch and return its result, [standard deviation, minimum, maximum]:
-    Distribution of an LSTM's weights. Uniform within ±1/√hidden."""
+    """Run the probe "Distribution of an LSTM's weights" in PyTorch and return [standard deviation,
+    minimum, maximum]. Uniform within ±1/√hidden."""
     return list(describe_spread(nn.LSTM(50, 100).weight_ih_l0).values())
 
 
 @restore_generators
 def initializer_normal() -> float:
-    """Run the probe in PyTorch and return its result, the standard deviation: The default normal
-    initialiser. `nn.init.normal_(w)` has σ = 1."""
+    """Run the probe "The default normal initialiser" in PyTorch and return the standard deviation.
+    `nn.init.normal_(w)` has σ = 1."""
     weight = nn.init.normal_(torch.empty(300, 200))
     return float(weight.std())
 
 
 @restore_generators
 def normal_order() -> dict[str, float]:
-    """Run the probe in PyTorch and return its result, ``mean`` and ``std`` of the weights: Order of
-    mean and σ. `normal_(w, 1.0, 0.02)`: the mean comes first."""
+    """Run the probe "Order of mean and σ" in PyTorch and return ``mean`` and ``std`` of the
+    weights. `normal_(w, 1.0, 0.02)`: the mean comes first."""
     weight = nn.init.normal_(torch.empty(300, 200), 1.0, 0.02)
     return {"mean": float(weight.mean()), "std": float(weight.std())}
 
 
 @restore_generators
 def initializer_uniform() -> dict[str, float]:
-    """Run the probe in PyTorch and return its result, ``std``, ``min`` and ``max``: The default
-    uniform initialiser. `nn.init.uniform_(w)` is within 0 and 1."""
+    """Run the probe "The default uniform initialiser" in PyTorch and return ``std``, ``min`` and
+    ``max``. `nn.init.uniform_(w)` is within 0 and 1."""
     return describe_spread(nn.init.uniform_(torch.empty(300, 200)))
 
 
 @restore_generators
 def initializer_uniform_equal() -> dict[str, float]:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, ``std``,
-    ``min`` and ``max``: The default uniform initialiser. torch: `uniform_(w, -a, a)`; MindSpore:
+    """Run the probe "The default uniform initialiser" in PyTorch, written to agree with MindSpore,
+    and return ``std``, ``min`` and ``max``. torch: `uniform_(w, -a, a)`; MindSpore:
     `Uniform(a)`."""
     return describe_spread(nn.init.uniform_(torch.empty(300, 200), -0.07, 0.07))
 
 
 @restore_generators
 def truncated_normal() -> dict[str, float]:
-    """Run the probe in PyTorch and return its result, ``std``, ``min`` and ``max``: The default
-    truncated normal initialiser. `trunc_normal_(w)` has σ = 1, cut at ±2."""
+    """Run the probe "The default truncated normal initialiser" in PyTorch and return ``std``,
+    ``min`` and ``max``. `trunc_normal_(w)` has σ = 1, cut at ±2."""
     return describe_spread(nn.init.trunc_normal_(torch.empty(300, 200)))
 
 
 @restore_generators
 def truncated_normal_bounds() -> float:
-    """Run the probe in PyTorch and return its result, the share of weights beyond 2 σ: Bounds of a
-    truncated normal with a small σ. The bounds ±2 are numbers, not multiples of σ: with σ = 0.02
-    nothing is cut."""
+    """Run the probe "Bounds of a truncated normal with a small σ" in PyTorch and return the share
+    of weights beyond 2 σ. The bounds ±2 are numbers, not multiples of σ: with σ = 0.02 nothing is
+    cut."""
     weight = nn.init.trunc_normal_(torch.empty(300, 200), std=0.02)
     return float((weight.abs() > 2 * 0.02).float().mean())
 
 
 @restore_generators
 def xavier_gain() -> list[float]:
-    """Run the probe in PyTorch and return its result, [standard deviation, minimum, maximum]:
-    Xavier initialisation with a gain. `xavier_uniform_(w, gain)`: ±gain·√(6 / (in + out))."""
+    """Run the probe "Xavier initialisation with a gain" in PyTorch and return [standard deviation,
+    minimum, maximum]. `xavier_uniform_(w, gain)`: ±gain·√(6 / (in + out))."""
     gain = nn.init.calculate_gain("relu")
     return list(describe_spread(nn.init.xavier_uniform_(torch.empty(300, 200), gain)).values())
 
 
 @restore_generators
 def he_defaults() -> dict[str, float]:
-    """Run the probe in PyTorch and return its result, the maximum of ``uniform`` weights and the
-    standard deviation of ``normal`` ones: Defaults of Kaiming (He) initialisation.
-    `kaiming_uniform_(w)`: a = 0, fan-in, leaky ReLU."""
+    """Run the probe "Defaults of Kaiming (He) initialisation" in PyTorch and return the maximum of
+    ``uniform`` weights and the standard deviation of ``normal`` ones. `kaiming_uniform_(w)`: a = 0,
+    fan-in, leaky ReLU."""
     uniform = nn.init.kaiming_uniform_(torch.empty(300, 200))
     scaled = nn.init.kaiming_normal_(torch.empty(300, 200), mode="fan_out", nonlinearity="relu")
     return {"uniform": float(uniform.max()), "normal": float(scaled.std())}
@@ -239,24 +237,23 @@ def he_defaults() -> dict[str, float]:
 
 @restore_generators
 def he_nonlinearity() -> float:
-    """Run the probe in PyTorch and return its result, the standard deviation: Kaiming
-    initialisation for SELU. `nonlinearity='selu'` means a gain of 0.75."""
+    """Run the probe "Kaiming initialisation for SELU" in PyTorch and return the standard deviation.
+    `nonlinearity='selu'` means a gain of 0.75."""
     weight = nn.init.kaiming_normal_(torch.empty(300, 200), nonlinearity="selu")
     return float(weight.std())
 
 
 @restore_generators
 def he_nonlinearity_equal() -> float:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the
-    standard deviation: Kaiming initialisation for SELU. MindSpore: `Normal(sigma=0.75 /
-    math.sqrt(fan_in))`."""
+    """Run the probe "Kaiming initialisation for SELU" in PyTorch, written to agree with MindSpore,
+    and return the standard deviation. MindSpore: `Normal(sigma=0.75 / math.sqrt(fan_in))`."""
     weight = nn.init.normal_(torch.empty(300, 200), std=0.75 / math.sqrt(200))
     return float(weight.std())
 
 
 @restore_generators
 def orthogonal() -> NDArray:
-    """Run the probe in PyTorch and return its result, weightᵀ·weight (4, 4): Orthogonal
-    initialisation. `orthogonal_(w)` gives orthonormal columns."""
+    """Run the probe "Orthogonal initialisation" in PyTorch and return weightᵀ·weight (4, 4).
+    `orthogonal_(w)` gives orthonormal columns."""
     weight = nn.init.orthogonal_(torch.empty(8, 4))
     return (weight.T @ weight).numpy()

@@ -30,21 +30,21 @@ def five_steps(
 
 
 def sgd_default_rate() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: SGD's default
-    learning rate. `optim.SGD` takes `lr=0.001` when none is given."""
+    """Run the probe "SGD's default learning rate" in PyTorch and return name → weight after five
+    steps. `optim.SGD` takes `lr=0.001` when none is given."""
     return five_steps(lambda weights: torch.optim.SGD(weights))
 
 
 def sgd_default_rate_equal() -> dict[str, NDArray]:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, name →
-    weight after five steps: SGD's default learning rate. Always pass the rate, on both sides."""
+    """Run the probe "SGD's default learning rate" in PyTorch, written to agree with MindSpore, and
+    return name → weight after five steps. Always pass the rate, on both sides."""
     return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
 
 
 def sgd_explicit() -> tuple[dict[str, NDArray], ...]:
-    """Run the probe in PyTorch and return its result, two dicts of name → weight after five steps,
-    with dampening and with Nesterov: SGD with everything passed. Momentum, dampening, Nesterov and
-    weight decay; the first step takes the gradient itself as its momentum."""
+    """Run the probe "SGD with everything passed" in PyTorch and return two dicts of name → weight
+    after five steps, with dampening and with Nesterov. Momentum, dampening, Nesterov and weight
+    decay; the first step takes the gradient itself as its momentum."""
     given = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     return (
         five_steps(lambda weights: torch.optim.SGD(weights, **given, dampening=0.5)),
@@ -53,16 +53,14 @@ def sgd_explicit() -> tuple[dict[str, NDArray], ...]:
 
 
 def momentum_nesterov() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps:
-    `nn.Momentum(use_nesterov=True)`. `optim.SGD(nesterov=True)` goes along gradient plus momentum ×
-    buffer."""
+    """Run the probe "`nn.Momentum(use_nesterov=True)`" in PyTorch and return name → weight after
+    five steps. `optim.SGD(nesterov=True)` goes along gradient plus momentum × buffer."""
     return five_steps(lambda weights: torch.optim.SGD(weights, 0.1, 0.9, nesterov=True))
 
 
 def decay_filter() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, ``scale`` and ``shift`` after one step:
-    Weight decay passes over normalisation layers. `weight_decay` decays every parameter it is
-    given."""
+    """Run the probe "Weight decay passes over normalisation layers" in PyTorch and return ``scale``
+    and ``shift`` after one step. `weight_decay` decays every parameter it is given."""
     layer = nn.LayerNorm(8)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, weight_decay=0.1)
     for weight in layer.parameters():
@@ -72,34 +70,33 @@ def decay_filter() -> dict[str, NDArray]:
 
 
 def decay_coupling() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: AdamW ported
-    to `nn.Adam`. `optim.AdamW` shrinks the weights directly (decoupled);
-    `optim.Adam(weight_decay=…)` adds the decay to the gradient."""
+    """Run the probe "AdamW ported to `nn.Adam`" in PyTorch and return name → weight after five
+    steps. `optim.AdamW` shrinks the weights directly (decoupled); `optim.Adam(weight_decay=…)` adds
+    the decay to the gradient."""
     return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
 def adam_explicit() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: Adam with
-    ordinary gradients. `optim.Adam(lr=…, weight_decay=…)`."""
+    """Run the probe "Adam with ordinary gradients" in PyTorch and return name → weight after five
+    steps. `optim.Adam(lr=…, weight_decay=…)`."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, weight_decay=0.1))
 
 
 def adam_epsilon() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: Where Adam
-    adds its ε. ε is added to the root of the bias-corrected second moment."""
+    """Run the probe "Where Adam adds its ε" in PyTorch and return name → weight after five steps. ε
+    is added to the root of the bias-corrected second moment."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, eps=1e-3))
 
 
 def adam_tiny_gradients() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: Adam's
-    default ε and tiny gradients. ε = 1e-8 is compared with the corrected root, about the size of
-    the gradient."""
+    """Run the probe "Adam's default ε and tiny gradients" in PyTorch and return name → weight after
+    five steps. ε = 1e-8 is compared with the corrected root, about the size of the gradient."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01), scale=1e-8)
 
 
 def adamw_bias_correction() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps:
-    `nn.AdamWeightDecay` does not correct the bias. `optim.AdamW` divides both moments by 1 − βᵗ."""
+    """Run the probe "`nn.AdamWeightDecay` does not correct the bias" in PyTorch and return name →
+    weight after five steps. `optim.AdamW` divides both moments by 1 − βᵗ."""
     return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
@@ -110,32 +107,32 @@ def adamw_defaults() -> dict[str, NDArray]:
 
 
 def nadam() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: NAdam ported
-    to `nn.Adam(use_nesterov=True)`. `optim.NAdam` schedules its momentum with `momentum_decay`."""
+    """Run the probe "NAdam ported to `nn.Adam(use_nesterov=True)`" in PyTorch and return name →
+    weight after five steps. `optim.NAdam` schedules its momentum with `momentum_decay`."""
     return five_steps(lambda weights: torch.optim.NAdam(weights, lr=0.01))
 
 
 def rmsprop_form() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: RMSprop's ε
-    and its start. The mean square starts at 0, and ε is added outside of the root."""
+    """Run the probe "RMSprop's ε and its start" in PyTorch and return name → weight after five
+    steps. The mean square starts at 0, and ε is added outside of the root."""
     return five_steps(lambda weights: torch.optim.RMSprop(weights, lr=0.01, alpha=0.9, eps=1e-8))
 
 
 def rmsprop_defaults() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: RMSprop's
-    defaults. `lr=0.01`, `alpha=0.99`, `eps=1e-8`."""
+    """Run the probe "RMSprop's defaults" in PyTorch and return name → weight after five steps.
+    `lr=0.01`, `alpha=0.99`, `eps=1e-8`."""
     return five_steps(lambda weights: torch.optim.RMSprop(weights))
 
 
 def adagrad_accumulator() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: What Adagrad
-    starts from. The accumulator starts at 0 (and `lr` is 0.01 by default)."""
+    """Run the probe "What Adagrad starts from" in PyTorch and return name → weight after five
+    steps. The accumulator starts at 0 (and `lr` is 0.01 by default)."""
     return five_steps(lambda weights: torch.optim.Adagrad(weights, lr=0.01))
 
 
 def default_rates() -> dict[str, Any]:
-    """Run the probe in PyTorch and return its result, optimizer → weight (3, 4) after five steps:
-    Default rates of Adamax, Rprop and ASGD. 0.002, 0.01 and 0.01."""
+    """Run the probe "Default rates of Adamax, Rprop and ASGD" in PyTorch and return optimizer →
+    weight (3, 4) after five steps. 0.002, 0.01 and 0.01."""
     return {
         "adamax": five_steps(lambda weights: torch.optim.Adamax(weights))["weight"],
         "rprop": five_steps(lambda weights: torch.optim.Rprop(weights))["weight"],
@@ -144,9 +141,8 @@ def default_rates() -> dict[str, Any]:
 
 
 def unused_parameters() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, ``used`` and ``unused`` after one step:
-    Parameters that the loss does not use. Their gradient is `None` and the optimizer leaves them
-    alone."""
+    """Run the probe "Parameters that the loss does not use" in PyTorch and return ``used`` and
+    ``unused`` after one step. Their gradient is `None` and the optimizer leaves them alone."""
     used, unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([used, unused], lr=0.1, weight_decay=0.1)
     used.square().sum().backward()
@@ -155,9 +151,9 @@ def unused_parameters() -> dict[str, NDArray]:
 
 
 def frozen_parameters() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, ``body`` and ``head`` after one step:
-    Freezing after the optimizer was made. `requires_grad = False` leaves the gradient at `None`:
-    the parameter stays as it is."""
+    """Run the probe "Freezing after the optimizer was made" in PyTorch and return ``body`` and
+    ``head`` after one step. `requires_grad = False` leaves the gradient at `None`: the parameter
+    stays as it is."""
     body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([body, head], lr=0.1, weight_decay=0.1)
     body.requires_grad = False
@@ -167,14 +163,14 @@ def frozen_parameters() -> dict[str, NDArray]:
 
 
 def mint_optim() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, name → weight after five steps: `mint.optim`
-    on CPU. `optim.SGD` moves the weights."""
+    """Run the probe "`mint.optim` on CPU" in PyTorch and return name → weight after five steps.
+    `optim.SGD` moves the weights."""
     return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
 
 
 def clip_global_norm() -> NDArray:
-    """Run the probe in PyTorch and return its result, the clipped gradient (2,): The constant in
-    clipping by the global norm. `clip_grad_norm_` divides by norm + 1e-6."""
+    """Run the probe "The constant in clipping by the global norm" in PyTorch and return the clipped
+    gradient (2,). `clip_grad_norm_` divides by norm + 1e-6."""
     weight = nn.Parameter(torch.zeros(2))
     weight.grad = torch.tensor([3e-3, 4e-3])
     nn.utils.clip_grad_norm_([weight], max_norm=1e-3)
@@ -182,8 +178,8 @@ def clip_global_norm() -> NDArray:
 
 
 def clip_in_place() -> NDArray:
-    """Run the probe in PyTorch and return its result, the weight (2,) after one step: Clipping
-    gradients and dropping the result. `clip_grad_norm_` changes the gradients in place."""
+    """Run the probe "Clipping gradients and dropping the result" in PyTorch and return the weight
+    (2,) after one step. `clip_grad_norm_` changes the gradients in place."""
     weight = nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.grad = torch.tensor([3.0, 4.0])
@@ -193,9 +189,9 @@ def clip_in_place() -> NDArray:
 
 
 def group_order() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result, ``body`` and ``head`` after one step:
-    Gradients in another order than the groups. Each parameter carries its gradient; the order of
-    groups does not matter."""
+    """Run the probe "Gradients in another order than the groups" in PyTorch and return ``body`` and
+    ``head`` after one step. Each parameter carries its gradient; the order of groups does not
+    matter."""
     body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     (body + 5 * head).sum().backward()
@@ -204,8 +200,8 @@ def group_order() -> dict[str, NDArray]:
 
 
 def group_keys() -> NDArray:
-    """Run the probe in PyTorch and return its result, the weight (3,) after two steps: Momentum or
-    betas of a parameter group. A group may set any of the optimizer's options."""
+    """Run the probe "Momentum or betas of a parameter group" in PyTorch and return the weight (3,)
+    after two steps. A group may set any of the optimizer's options."""
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([{"params": [weight], "momentum": 0.9}], lr=0.1)
     for _ in range(2):
@@ -215,17 +211,17 @@ def group_keys() -> NDArray:
 
 
 def parameter_names() -> int:
-    """Run the probe in PyTorch and return its result, the number of parameters in the optimizer:
-    Two layers in one optimizer. Parameters have no names; any list of them will do."""
+    """Run the probe "Two layers in one optimizer" in PyTorch and return the number of parameters in
+    the optimizer. Parameters have no names; any list of them will do."""
     encoder, decoder = nn.Linear(4, 2), nn.Linear(2, 4)
     optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
     return len(optimizer.param_groups[0]["params"])
 
 
 def weights_replaced() -> NDArray:
-    """Run the probe in PyTorch and return its result, the weight (2, 3) after both steps: Loading
-    weights after the first step. `load_state_dict` copies into the same memory; training goes on
-    from the new weights."""
+    """Run the probe "Loading weights after the first step" in PyTorch and return the weight (2, 3)
+    after both steps. `load_state_dict` copies into the same memory; training goes on from the new
+    weights."""
     layer = nn.Linear(3, 2, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     layer.weight.grad = torch.ones(2, 3)
@@ -260,8 +256,8 @@ def cloned_state() -> dict[str, NDArray]:
 
 
 def loss_scale_overflow() -> NDArray:
-    """Run the probe in PyTorch and return its result, the weight (3,) after the step: A step with
-    overflown gradients. `GradScaler.step` skips the step when a gradient is not finite."""
+    """Run the probe "A step with overflown gradients" in PyTorch and return the weight (3,) after
+    the step. `GradScaler.step` skips the step when a gradient is not finite."""
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -114,7 +114,7 @@ class ModelPass:
         return self.updates is not None and self.calls[block] == 1
 
     def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
-        """Add the widths of the arrays of a record."""
+        """Note the rounding envelope of each array of the block or output ``key``, by name."""
         self.widths |= {f"{key}/{name}": width for name, width in widths.items()}
 
 
