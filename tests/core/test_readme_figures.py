@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,6 @@ from dualml.parity.models.judge import MARGIN
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"en": "README.md", "zh": "README.zh.md"}
 MAX_LINES, MAX_PICTURE_BYTES = 110, 200_000
-#: Wrong and right ports of the last measurement, all of which were judged rightly.
-NOW = {
-    "en": r"(\d+) of \1 wrong ones `different`[^;]*;\s(\d+) of \2 right ports `equal`",
-    "zh": r"(\d+) 个错误的全部判为 `different`[^；]*；(\d+) 个正确的全部 `equal`",
-}
 by_language = pytest.mark.parametrize("lang", LANGUAGES)
 
 
@@ -49,11 +45,37 @@ def test_its_pictures_are_small_and_of_one_size(lang: str) -> None:
     assert all(path.stat().st_size <= MAX_PICTURE_BYTES for path in pictures)
 
 
-def ports(page: str, verdict: str) -> list[tuple[str, str]]:
-    """Return the ports with a verdict, and all of their kind, of the held-out half and the other,
-    from a row of the benchmark's table."""
-    (row,) = re.findall(rf"^\| [^|]*`{verdict}` \|(.*)\|$", page, re.M)
-    return re.findall(r"(\d+) (?:of|/) (\d+)", row)
+def port_figures() -> dict[str, tuple[int, ...]]:
+    """Return row of the benchmark's table → its figures for the held-out half, from the committed
+    results."""
+    rows = json.loads((ROOT / "benchmarks/ports/results.json").read_text("utf-8"))
+    assert {row["half"] for row in rows} == {"held-out"}
+    wrong = [row for row in rows if row["wrong"]]
+    right = [row for row in rows if not row["wrong"]]
+    found = [row for row in wrong if row["verdict"] == "different"]
+    causes = Counter(row["cause"] for row in found)
+    named, labelled = len(found) - causes[""], causes["label"]
+    return {
+        "found": (len(found), len(wrong)),
+        "phase": (sum(row["phase_right"] for row in found),),
+        "line": (sum(row["line_right"] for row in found),),
+        "named": (named,),
+        "reader": (labelled + causes["reader"],),
+        "label": (labelled,),
+        "equal": (sum(row["verdict"] == "equal" for row in right), len(right)),
+        "alarms": (sum(row["verdict"] == "different" for row in right),),
+    }
+
+
+@by_language
+def test_the_table_of_ports_is_of_the_committed_results(lang: str) -> None:
+    page = (ROOT / f"docs/benchmarks-comparisons{'' if lang == 'en' else '.zh'}.md").read_text()
+    cells = re.findall(r"^\| [^|]+ \| ([\d./% （）()of]+) \| [^|]+ \| [^|]*\|$", page, re.M)
+    found = [tuple(map(int, re.findall(r"\d+(?! ?%)\b", cell))) for cell in cells[:9]]
+    of = port_figures()
+    rows = ("found", "phase", "line", "named", "reader", "reader", "label", "label", "equal")
+    assert found == [of[row] for row in rows]
+    assert of["alarms"] == (0,)
 
 
 def report_figures() -> set[str]:
@@ -74,18 +96,15 @@ def student_figures() -> set[str]:
     return {str(n) for n in (len(rows), detected, sum(row["named"] == "right" for row in rows))}
 
 
-def figures(lang: str) -> dict[str, set[str]]:
+def figures() -> dict[str, set[str]]:
     """Return file → the figures of the README that it holds; those of the program under its
     module."""
-    name = f"docs/benchmarks-comparisons{'' if lang == 'en' else '.zh'}.md"
-    page = (ROOT / name).read_text("utf-8")
-    wrong = ports(page, "different")[0]
-    right = sum(int(total) for _, total in ports(page, "equal"))
-    now = re.search(NOW[lang], page)  # what was measured with this version
-    assert now is not None
+    of = port_figures()
     (size,) = set(re.findall(r"([\d.]+ GB) to download", (ROOT / "Makefile").read_text("utf-8")))
     return {
-        "docs/benchmarks-comparisons.md": {*wrong, str(right), *now.groups()},
+        "benchmarks/ports/results.json": {
+            *map(str, (*of["found"], *of["named"], *of["reader"], of["equal"][1]))
+        },
         "benchmarks/reports/results.json": report_figures(),
         "benchmarks/students/results.json": student_figures(),
         "Makefile": {size.removesuffix(" GB")},
@@ -95,11 +114,11 @@ def figures(lang: str) -> dict[str, set[str]]:
 
 @by_language
 def test_every_figure_is_in_a_committed_file(lang: str) -> None:
-    known = set().union(*figures(lang).values())
+    known = set().union(*figures().values())
     versions = set(re.findall(r"3\.1\d", (ROOT / "pyproject.toml").read_text("utf-8")))
     found = set(re.findall(r"\d+(?:\.\d+)?", prose(lang)))
     assert found <= known | versions, found - known - versions
-    assert known - {*figures(lang)["Makefile"]} <= found
+    assert known - {*figures()["Makefile"]} <= found
     assert ("ten envelopes" if lang == "en" else "十倍包络") in prose(lang)
     assert MARGIN == 10
 
