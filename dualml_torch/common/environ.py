@@ -8,7 +8,8 @@ import os
 from dualml.common.machine import thread_variables
 
 #: ``channels_last`` or ``contiguous_format`` for the images of a trial with one rank on a CPU; if
-#: unset, see `dualml_torch.kernel_choice`. Elsewhere images are NCHW, which flat buckets need.
+#: unset, see `dualml_torch.algorithms.kernel_choice`. Elsewhere images are NCHW, which flat
+#: buckets need.
 MEMORY_FORMAT = "DUALML_TORCH_MEMORY_FORMAT"
 #: ``always`` or ``never``: whether the gradients of such a trial are compiled; if unset, as above.
 COMPILE = "DUALML_TORCH_COMPILE"

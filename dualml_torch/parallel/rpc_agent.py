@@ -120,7 +120,7 @@ def translate_errors(comm: TorchCommunicator, what: str) -> Iterator[None]:
             raise TrialError(f"{who}: rank {far[1]} failed: {far[2]}") from error
         if not isinstance(error, RuntimeError):
             raise
-        if is_unresponsive(text) and "timeout" not in text:  # in the words that `cause` knows
+        if is_unresponsive(text) and "timeout" not in text:  # as `likely_cause` says it
             error = RuntimeError("Connection closed by peer")
         raise CommunicationError(f"{who}: {likely_cause(error, comm.context)}") from error
 

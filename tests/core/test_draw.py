@@ -128,6 +128,12 @@ def test_on_a_logarithmic_axis_ratios_are_distances() -> None:
     assert math.isnan(axis(-1))
 
 
+def test_an_axis_of_names_keeps_ends_that_are_given() -> None:
+    names = scales.fit_scale(Axis(names=("a", "b", "c"), low=0, high=2), [])
+    assert (names(0), names(2)) == (0, 1)
+    assert scales.fit_scale(Axis(names=("a", "b", "c")), [])(0) > 0, "room beside the first name"
+
+
 def test_symlog_is_linear_below_one_and_logarithmic_above() -> None:
     axis = scales.fit_scale(Axis(scale="symlog", low=0, high=100), [])
     steps = [axis(v) for v in (0, 0.5, 1, 10, 100)]

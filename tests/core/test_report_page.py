@@ -12,8 +12,10 @@ import pytest
 
 from dualml.common.words import LANGUAGES, Messages, load_messages
 from dualml.report import render
+from dualml.report.blocks import Formula
 from dualml.report.draw import script
 from dualml.report.mathml import mathml
+from dualml.report.page.html import render_blocks
 from dualml.report.topics import principle
 
 pytestmark = pytest.mark.whole
@@ -213,6 +215,11 @@ RICH = {
     "adagrad": {"lr_decay": 0.1},
     "rmsprop": {"centered": True, "momentum": 0.9},
 }
+
+
+@pytest.mark.parametrize("latex", ["x^", r"\unknown{x}", r"\frac{1}"])
+def test_a_formula_that_cannot_be_set_is_shown_as_it_is_written(latex: str) -> None:
+    assert f"<code>{latex}</code>" in render_blocks([Formula(latex)], 2)
 
 
 def formulas(optimizer: dict[str, object]) -> tuple[str, ...]:

@@ -30,14 +30,14 @@ def quantity(x: Any, digits: int = 3) -> str:
         return NO_VALUE
     if float(x).is_integer():
         return f"{int(x):,}"
-    if abs(x) >= 10**digits:
+    if abs(x) >= 10**digits - 0.5:  # what is below rounds to a number of `digits` digits
         return f"{round(x):,}"
     return scientific(x, digits) if abs(x) < 1e-3 else f"{x:.{digits}g}"
 
 
 def ms(seconds: Any) -> str:
-    """Format seconds as milliseconds, without the unit, with three significant digits, from 1000 as
-    an integer; a missing number is a dash."""
+    """Format seconds as milliseconds by `quantity`, without the unit: three significant digits,
+    from 1000 as an integer; a missing number is a dash."""
     return quantity(1e3 * seconds) if is_finite_number(seconds) else NO_VALUE
 
 

@@ -57,8 +57,8 @@ class Scale:
         ]
 
     def format_value(self, value: float) -> str:
-        """Return a value as text: its tick label or name if it has one, else with four significant
-        digits."""
+        """Return a value as text: its tick label or name if it has one, else as `format_short`
+        formats it."""
         for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
@@ -75,7 +75,9 @@ def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
         room: share of the axis that texts at the ends of bars take.
     """
     if axis.names:
-        return Scale(axis, "linear", axis.low or -0.6, axis.high or len(axis.names) - 0.4)
+        low = -0.6 if axis.low is None else axis.low
+        high = len(axis.names) - 0.4 if axis.high is None else axis.high
+        return Scale(axis, "linear", low, high)
     shown = [v for v in values if math.isfinite(v)]
     positive = [v for v in shown if v > 0]
     kind: str = axis.scale
@@ -119,8 +121,16 @@ def _unwarp(value: float, kind: str) -> float:
 def ticks(
     kind: str, low: float, high: float, most: float, *, whole: bool = False
 ) -> list[tuple[float, str]]:
-    """Return about ``most`` round positions between low and high with their labels; a ``symlog``
-    scale has 0 and every power of ten. ``whole`` allows only whole numbers on a linear scale."""
+    """Return about ``most`` round positions between low and high with their labels. A ``symlog``
+    scale has 0 and every power of ten; a ``log`` scale with fewer than two powers of ten has their
+    multiples by 1, 2 and 5 or, if only one of these lies inside, linear ticks.
+
+    Args:
+        kind: ``linear``, ``log``, ``log2`` or ``symlog``.
+        low, high: ends of the axis; positive on a ``log`` or ``log2`` scale.
+        most: wanted number of ticks.
+        whole: allow only whole numbers on a linear scale.
+    """
     if kind == "log2":
         return [
             (2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)
@@ -192,14 +202,16 @@ def format_short(value: float) -> str:
 
 
 def format_plain(value: float) -> str:
-    """Format a value like ``0.05`` or ``1,000``; very small and large ones with a power of ten."""
+    """Format a value like ``0.05`` or ``1,000``, with four significant digits unless it is whole;
+    below 0.0001 and from a million on as `format_power` does."""
     if value and not 1e-4 <= abs(value) < 1e6:
         return format_power(value)
     return _minus(f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}")
 
 
 def format_power(value: float) -> str:
-    """Format a value like ``10⁻⁷``, or as a plain number if that is short."""
+    """Format a value like ``10⁻⁷`` or ``2.5 · 10⁻⁷``, with one decimal; from 0.001 to 100,000, and
+    0, as a plain number with at most three decimals."""
     if value == 0 or 1e-3 <= abs(value) <= 1e5:
         return _minus(f"{value:,.3f}".rstrip("0").rstrip("."))
     return _scientific(value, 1)

@@ -62,7 +62,7 @@ def _read(name: str) -> str:
 
 def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
     """Return an element; content that is not markup yet is escaped, and empty attributes are left
-    out."""
+    out. ``class_`` becomes ``class``, ``aria_label`` becomes ``aria-label``."""
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(v)}"' for key, v in attributes.items() if v
     )
@@ -154,7 +154,7 @@ def _formula(latex: str) -> Markup:
     """Return a formula as MathML, or as LaTeX source if `mathml` refuses it."""
     try:
         return Markup(mathml(latex))
-    except ValueError:
+    except (ValueError, IndexError):
         return tag("code", latex)
 
 
