@@ -69,7 +69,8 @@ class MindSporeBackend(
     def stage(
         self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> MindSporeStage:
-        """Make one rank's part of a split model from its ``segments``."""
+        """Make one rank's part of a split model from its ``segments``, the layers of its stages;
+        see `MindSporeStage` for ``first`` and ``last``."""
         return MindSporeStage(segments, recipe, first=first, last=last)
 
     def placed_stage(
@@ -90,15 +91,17 @@ class MindSporeBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """Make the MindSpore training method ``name``; ``config`` must be None or empty, otherwise,
-        or without such a method here, raise `Unsupported`."""
+        """Make the MindSpore training method ``name`` (`dualml.experiment.methods`) for this rank
+        of ``comm``, None for a single process; raise `Unsupported` if MindSpore does not have it,
+        it does not run here, or ``config`` is neither None nor empty."""
         from dualml_ms.experiment.methods import make_method
 
         return make_method(name, recipe, comm, config)
 
     def materialize_losses(self, losses: Sequence[Any]) -> Array:
-        """Return the mean loss of each update as float64 (n,): the sum of its chunks' losses times
-        their weights. Waits until they are computed."""
+        """Return the mean loss of each update as float64 (n,). ``losses`` has for each the list of
+        pairs (loss, share) of its chunks, which are multiplied and added up. Waits until they are
+        computed."""
         return np.array(
             [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
         )
@@ -126,6 +129,6 @@ class MindSporeBackend(
         return measure_peak_memory(self.device, work)
 
     def synchronize(self) -> None:
-        """Wait for the accelerator; do nothing on a CPU."""
+        """Wait until an accelerator has finished its work; do nothing on a CPU."""
         if self.device != "CPU":  # on the CPU a call returns when its graph has run
             ms.runtime.synchronize()

@@ -14,7 +14,15 @@ COMPILES = True
 
 
 class Optimizers:
-    """All optimizers in one cell: in graph mode they are compiled together, once for all runs."""
+    """One optimizer per rule, all in one cell: in graph mode they are compiled together, once for
+    all runs.
+
+    Args:
+        rules: name → update rule; each has its own parameters.
+        shapes: name → shape of the parameters of every optimizer.
+        mode: ``graph`` or ``pynative``, set for the whole process.
+        rates: rule name → one learning rate per update, in place of the rule's own; None for none.
+    """
 
     def __init__(
         self,
@@ -57,9 +65,10 @@ class Optimizers:
         self.is_first_run = True
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
-        """Make ``steps`` updates of every optimizer from ``start`` and a fresh state; return rule
-        name → final parameters and state. ``gradient`` takes float64 parameters and the step, from
-        1."""
+        """Make ``steps`` updates of every optimizer from the parameters ``start``, name → array,
+        and a fresh state; return rule name → final parameters and state. ``gradient(parameters,
+        step)`` is called before each, with float64 parameters and the step from 1, and returns name
+        → gradient."""
         import mindspore as ms
 
         from dualml_ms.algorithms.optim import load_state, state
@@ -101,7 +110,7 @@ def optimizers(
 
 
 def settings() -> dict[str, str]:
-    """Return global settings that an optimizer must not change."""
+    """Return MindSpore's global settings that an optimizer must not change, name → value."""
     import mindspore as ms
 
     return {"parallel mode": str(ms.get_auto_parallel_context("parallel_mode"))}

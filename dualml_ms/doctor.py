@@ -19,11 +19,11 @@ SETTLED_CHOICES = ("user", "measured_cap", "measured_default", "not_needed")
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Check versions, NumPy, a real computation, the devices, and the instruction set of
-    convolutions.
+    """Yield the findings of `dualml doctor` about MindSpore: versions, NumPy, a real computation on
+    the devices, the instruction set of convolutions, and the number of threads.
 
     Raises:
-        Exception: MindSpore does not work.
+        Exception: MindSpore does not work; the findings so far have been yielded.
     """
     yield version_finding("mindspore", version("mindspore"), "mindspore")
     numpy = version("numpy")

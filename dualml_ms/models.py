@@ -51,9 +51,11 @@ def prepare(seed: int, device: str = "cpu") -> None:
     errors are raised where they occur.
 
     Args:
-        device: the device of this process; ``cpu`` leaves the choice to MindSpore.
+        device: the device of this process, see `resolve_device`; ``cpu`` leaves the choice to
+            MindSpore.
 
     Raises:
+        UserError: an unknown device.
         Unsupported: this build of MindSpore cannot drive the device.
     """
     if device != "cpu":
@@ -147,9 +149,10 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
-    """Return the function of one step, which records loss and gradients and, with an ``optimizer``,
-    updates the parameters; without a loss, of a forward pass only. ``takes``: whether the last
-    argument of a step is the targets."""
+    """Return a function of a step's inputs, of which the last is the targets if ``takes``. It
+    computes the loss and gradients and passes them to `recorder.saw`, then updates the parameters
+    if there is an ``optimizer``; without a ``loss`` it only makes a forward pass with all of
+    them."""
     parameters = updated_parameters(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 

@@ -33,7 +33,7 @@ class Optimizers:
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
         """Run the optimizer of each rule by itself for ``steps`` updates from the parameters
-        ``start``; return the results by rule."""
+        ``start``, as `run_optimizer` does; return rule name → result."""
         return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
     def run_optimizer(

@@ -70,8 +70,9 @@ def is_model(value: Any) -> bool:
 
 
 def load_checkpoint(model: torch.nn.Module, path: Path) -> None:
-    """Load a safetensors file into a module, with all names of its state dict and no others.
-    UserError: names or shapes differ, or the file cannot be read."""
+    """Load the tensors of a safetensors file into a module in place; the file must have all names
+    of the module's state dict and no others. UserError: names or shapes differ, or the file cannot
+    be read."""
     from safetensors.torch import load_file
 
     try:
@@ -124,10 +125,12 @@ def step(
     takes: bool = True,
 ) -> Callable[..., None]:
     """Return the function of one step: forward and backward pass under ``recorder``, then an update
-    unless ``optimizer`` is None. Without a ``loss`` it runs the forward pass alone.
+    unless ``optimizer`` is None. Without a ``loss`` it runs the forward pass alone, without
+    gradients.
 
     Args:
-        takes: whether the step's last argument is the target, else the loss gets None.
+        takes: whether the step's last argument is the target; otherwise all are inputs of the
+            model, and the loss gets None. Without a ``loss`` all are inputs.
     """
 
     def forward(*given: Any) -> None:
@@ -148,7 +151,8 @@ def step(
 
 
 def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
-    """Return the built-in losses, functions of outputs and targets, by name."""
+    """Return name → built-in loss, a function of outputs and targets: ``cross_entropy``, ``mse``
+    and ``probe``."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 

@@ -111,14 +111,14 @@ class ActivationResharding(Capability):
 
     @abstractmethod
     def free_activation(self, segment: int, micro: int) -> None:
-        """Free the saved input of ``segment``, the top of its stack. Call it after `Stage.forward`;
-        nothing else may use that tensor, and `restore_activation` must follow before
-        `Stage.backward`."""
+        """Free the saved input of ``segment``, the top of its stack, for micro-batch ``micro``.
+        Call it after `Stage.forward`; nothing else may use that tensor, and `restore_activation`
+        must follow before `Stage.backward`."""
 
     @abstractmethod
     def restore_activation(self, segment: int, micro: int, x: Tensor) -> None:
-        """Restore the saved input ``x`` of ``segment`` that `free_activation` freed. Call it before
-        `Stage.backward`."""
+        """Restore ``x`` as the saved input of ``segment`` for micro-batch ``micro``, which
+        `free_activation` freed. Call it before `Stage.backward`."""
 
 
 class MixedPrecisionStage(Capability):
@@ -167,9 +167,9 @@ class MixedPrecisionStage(Capability):
 
     @abstractmethod
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Apply the update of step ``step``, which gives the learning rate, with the gradients
-        divided by ``scale``. ``made`` is its number among the updates that were not skipped for
-        infinite gradients, by which the optimizer corrects its moments."""
+        """Apply the update of step ``step`` (from 1), which gives the learning rate, with the
+        gradients divided by ``scale``. ``made`` is its number (from 1) among the updates that were
+        not skipped for infinite gradients, by which the optimizer corrects its moments."""
 
 
 class ActivationRecomputation(Capability):
@@ -194,8 +194,8 @@ class GradientAccess(Capability):
 
     @abstractmethod
     def make_buckets(self, layout: Layout) -> GradientBuckets:
-        """Return the gradient buckets of this training, with the parameters grouped as in
-        ``layout``."""
+        """Return the gradient buckets of this training. ``layout`` has one list per bucket: the
+        canonical names of the parameters that it holds, in order."""
 
 
 class CommOverlap(Capability):
@@ -205,8 +205,8 @@ class CommOverlap(Capability):
 
     @abstractmethod
     def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> ReducingBuckets:
-        """Return buckets like those of `GradientAccess.make_buckets`, each of which is reduced as
-        soon as its gradients are computed."""
+        """Return buckets like those of `GradientAccess.make_buckets`, each of which is summed over
+        the ranks of ``comm`` as soon as its gradients are computed."""
 
 
 class FrameworkDataParallel(Capability):
@@ -216,7 +216,8 @@ class FrameworkDataParallel(Capability):
 
     @abstractmethod
     def wrap_data_parallel(self, comm: Communicator) -> ReducingBuckets:
-        """Wrap this model in the framework's own data parallel module (PyTorch: DDP).
+        """Wrap this training's model in the framework's own data parallel module (PyTorch: DDP) and
+        return buckets whose gradients that module sums over the ranks of ``comm``.
 
         Raises:
             Unsupported: there is no process group.
@@ -357,7 +358,8 @@ class GradientBuckets(Protocol):
     """One update of a `Training` in steps; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
-        """Compute the lazy mean loss of ``batch`` and the gradient, one tensor per bucket.
+        """Compute the mean loss and the gradient of the samples with the indices ``batch``; return
+        the lazy loss (see `Backend.materialize_losses`) and one 1-D tensor per bucket.
 
         The tensors hold ``factor`` times the batch's mean gradient, times `Training.loss_scale`,
         which `update` divides out again. An empty batch has the loss None and a zero gradient.
@@ -365,8 +367,8 @@ class GradientBuckets(Protocol):
         """
 
     def update(self, gradients: Sequence[Tensor], step: int) -> None:
-        """Apply update ``step`` of the optimizer with these gradients, one tensor per bucket,
-        divided by the loss scale; a loss scaler skips an update that is not finite."""
+        """Apply update ``step`` (from 1) of the optimizer with these gradients, one tensor per
+        bucket, divided by the loss scale; a loss scaler skips an update that is not finite."""
 
     def parameters(self) -> list[Tensor]:
         """Return copies of the parameters, one tensor per bucket."""
@@ -379,8 +381,8 @@ class GradientBuckets(Protocol):
         they are, also those multiplied by a loss scale."""
 
     def bucket_bytes(self) -> int:
-        """Return the bytes of the buckets, without those that are the gradients' own memory; called
-        only where the training is a `MemoryReport`."""
+        """Return the total bytes of the buckets, without buckets that are the memory of the
+        parameters' gradients itself; called only where the training is a `MemoryReport`."""
 
 
 class ReducingBuckets(GradientBuckets, Protocol):
@@ -406,6 +408,8 @@ class RemoteProcedureCalls(Capability):
         Args:
             plan: the `SplitPlan` of `dualml.parallel.split.plan` that says which rank has which
                 stage.
+            comm: communicator of all ranks.
+            recipe: specification of the whole model's training.
 
         Raises:
             Unsupported: this build of the framework has no remote procedure calls.

@@ -47,9 +47,9 @@ class Optimizers(Protocol):
     """One optimizer for each of several specifications, each with its own parameters."""
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
-        """Apply ``steps`` updates from ``start`` and a fresh state, with the gradients that
-        ``gradient`` returns for the current parameters and step; return name → final parameters and
-        optimizer state."""
+        """Apply ``steps`` updates from the parameters ``start`` and a fresh state.
+        ``gradient(parameters, step)`` is called before every update. Return optimizer name → final
+        parameters and optimizer state."""
 
 
 class Adapter(Protocol):
@@ -83,11 +83,12 @@ class Adapter(Protocol):
         """
 
     def settings(self) -> Mapping[str, str]:
-        """Return the settings of this process that a capability may change temporarily and must
-        restore."""
+        """Return name → value of the settings of this process that a capability may change
+        temporarily and must restore; the suite compares them before and after."""
 
 
 def load_adapter(info: BackendInfo) -> Adapter:
-    """Import the ``conformance`` module of a backend."""
+    """Import and return the module ``conformance`` of a backend's package, which is its
+    `Adapter`."""
     module: Adapter = importlib.import_module(f"{info.package}.conformance")
     return module

@@ -37,7 +37,7 @@ def parse_device(name: str) -> tuple[str, int]:
 
 
 def canonical_names(names: Sequence[str]) -> list[str]:
-    """Return the full device names: ``gpu`` becomes ``cuda:0``.
+    """Return the full names of some devices, in their order, such as ``cuda:0`` for ``gpu``.
 
     Raises:
         UserError: a name is not a device, or a device is named twice.

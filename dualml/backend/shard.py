@@ -72,7 +72,8 @@ class OptimizerShard(Protocol):
         """Return state key → copies on the host, one array per tensor."""
 
     def load(self, state: Slots, made: int) -> None:
-        """Restore the state after ``made`` applied updates."""
+        """Restore the state from ``state``, as `state` returns it, after ``made`` applied
+        updates."""
 
     def state_bytes(self) -> int:
         """Return the bytes of the optimizer's state."""

@@ -69,7 +69,10 @@ class Segment:
 class Stage(Protocol):
     """The layers of one rank, their gradients and their optimizer, on one device.
 
-    Names of parameters are canonical; arrays have the shape of this rank's part.
+    Names of parameters are canonical; arrays have the shape of this rank's part. ``segment`` is
+    the index of one of the rank's segments (from 0, through all its stages), ``micro`` the number
+    of a micro-batch, ``masks`` the dropout masks and, among them in layer order, the initial states
+    of stateful layers; without them nothing is dropped, and states are zeros.
     """
 
     def samples(self, index: NDArray[Any]) -> Tensor:
@@ -92,16 +95,18 @@ class Stage(Protocol):
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Any] = ()
     ) -> Values:
-        """Compute the segment's output and save what the backward pass of this micro-batch
-        needs."""
+        """Return the stack after the segment from ``values``, the stack before it (top last), and
+        save what the backward pass of micro-batch ``micro`` needs. ``masks`` as for `Stage`."""
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
-        """Accumulate the parameters' gradients; return the gradients of the segment's input, or
+        """Run the backward pass of a segment for the ``gradients`` of its output stack; add the
+        parameters' gradients to those of this update. Return the gradients of the input stack, or
         None where the input is the samples. The activations saved for the micro-batch are freed."""
 
     def loss(self, micro: int, values: Values, labels: Tensor, masks: Sequence[Any] = ()) -> Any:
-        """Run the last segment and return the lazy mean loss of the micro-batch; None where the
-        loss is computed in the backward pass."""
+        """Run the last segment on the stack ``values`` and return the lazy mean loss of the
+        micro-batch; None where the loss is computed in the backward pass. ``masks`` as for
+        `Stage`."""
 
     def loss_backward(self, micro: int, share: float) -> tuple[Any, Values | None]:
         """Run the last segment's backward pass for ``share`` times the loss of a micro-batch;
@@ -113,19 +118,19 @@ class Stage(Protocol):
         micro-batch → layer → (B, S, H), for stateful layers of a stage with `StateCarryover`."""
 
     def combine_losses(self, losses: Sequence[tuple[Any, float]]) -> Any:
-        """Combine the micro-batches' losses, weighted by their shares of the batch, into a value
-        for `Backend.materialize_losses`."""
+        """Return the sum of loss · share over (lazy loss, share of the batch) pairs, one per
+        micro-batch, in a form for `Backend.materialize_losses`."""
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Tensor]]:
-        """Return the segment's output in evaluation mode, and the top of the stack after every
-        layer."""
+        """Run a segment in evaluation mode on the stack ``values``, saving nothing; return the
+        output stack, and a list of the top of the stack after every layer."""
 
     #: Minimum batch that `infer` receives, so that no smaller shape is compiled; 0: no minimum.
     min_eval_batch: int
 
     def evaluate(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
-        """Return the mean loss and the predicted classes; of the first ``logits`` where there are
-        fewer labels."""
+        """Return the mean loss and the predicted classes. If there are fewer ``labels`` than
+        ``logits``, only the first logits count, one per label."""
 
     #: Whether the bytes saved for backward passes are counted.
     counts_saved_bytes: bool
@@ -138,7 +143,8 @@ class Stage(Protocol):
         """Concatenate tensors along an axis."""
 
     def take_chunk(self, x: Tensor, axis: int, part: int, parts: int) -> Tensor:
-        """Return one of ``parts`` equal parts of ``x`` along an axis, contiguous."""
+        """Return part number ``part`` (from 0) of ``parts`` equal parts of ``x`` along an axis,
+        contiguous."""
 
     def zero_grad(self) -> None:
         """Set the gradients to zero and free all saved activations."""
@@ -153,7 +159,7 @@ class Stage(Protocol):
         """Return copies of the gradients by canonical name."""
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` of the optimizer with the accumulated gradients."""
+        """Apply update ``step`` (from 1) of the optimizer with the accumulated gradients."""
 
     def weights(self) -> Arrays:
         """Return copies of the parameters by canonical name."""
@@ -180,9 +186,9 @@ class BlockAttention(Protocol):
     def attend(
         self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Accumulate one block: return the outputs and the log-sum-exp of this block and those
-        before it. ``state`` holds the earlier ones and may be overwritten; None: this is the rank's
-        own block, the first."""
+        """Attend to one block of keys and values; return the outputs and the log-sum-exp over this
+        block and those before it. ``state`` is what the previous call returned and may be
+        overwritten; None: this is the rank's own block, the first."""
 
     def merge_heads(self, y: Tensor) -> Tensor:
         """Return outputs ``y``, separated by heads, as (B, T, G·R·K)."""

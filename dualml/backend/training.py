@@ -90,12 +90,13 @@ class Training(SupportsCapabilities, ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
-        """Return the optimizer state: state key (``exp_avg``) → canonical name → copy, with
-        `scaler_state`."""
+        """Return the optimizer state: state key (``exp_avg``) → canonical name → copy; the loss
+        scaler's state (`scaler_state`) is included."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step`` with these ``weights`` and this ``state``;
+        """Replace the weights by ``weights``, the optimizer's (and loss scaler's) state by
+        ``state``, and `step_count` by ``step``: the point after update ``step``.
         ``OptimizerSpec.init`` gives the state of step 0."""
 
     def running_statistics(self) -> Arrays:
@@ -115,8 +116,8 @@ class Training(SupportsCapabilities, ABC):
 
     @contextlib.contextmanager
     def preserving_statistics(self) -> Iterator[None]:
-        """Restore the running statistics on exit, because a forward pass that only observes moves
-        them too."""
+        """Return a context manager that restores batch normalisation's running statistics on exit,
+        because a forward pass that only observes moves them too."""
         kept = self.running_statistics()
         try:
             yield
@@ -128,8 +129,9 @@ class Training(SupportsCapabilities, ABC):
         """Replace the weights by ``fn(weights)``; everything else stays.
 
         Args:
-            fn: function of named arrays; ranks that share a model pass their own parts, and ranks
-                that hold the same part pass it under the same name.
+            fn: function from canonical name → array, parameters and buffers, to new arrays under
+                the same names. Ranks that share a model pass their own parts, and ranks that hold
+                the same part pass it under the same name.
         """
         self.load(fn(self.weights()), self.state(), self.step_count)
 
@@ -141,7 +143,8 @@ class Training(SupportsCapabilities, ABC):
         return 1.0 if self.scaler is None else self.scaler.scale
 
     def unscale_gradients(self, gradients: Mapping[str, Array]) -> Arrays:
-        """Return the gradients that the next update uses, from those of the scaled loss."""
+        """Return the gradients that the next update uses, from ``gradients`` of the scaled loss; a
+        shallow copy without a loss scaler."""
         return dict(gradients) if self.scaler is None else self.scaler.unscale_gradients(gradients)
 
     def should_step(self, finite: bool) -> bool:
@@ -159,8 +162,8 @@ class Training(SupportsCapabilities, ABC):
         return {} if self.scaler is None else {**self.scaler.state()}
 
     def pop_scaler_state(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
-        """Load the loss scaler's part of ``state`` into the scaler, if there is one; return
-        ``state`` without that part."""
+        """Load the loss scaler's part of the optimizer state ``state`` into the scaler, if there is
+        one; return ``state`` without that part, as a new dict."""
         if self.scaler is not None:
             self.scaler.load(state)
         return {slot: named for slot, named in state.items() if slot != SLOT}
@@ -217,7 +220,8 @@ class Backend(SupportsCapabilities, ABC):
 
     @abstractmethod
     def training(self, recipe: TrainingSpec) -> Training:
-        """Put everything that a trial needs on the device and return its training."""
+        """Return the `Training` that ``recipe`` specifies, with model, optimizer and data on the
+        device."""
 
     @abstractmethod
     def materialize_losses(self, losses: Sequence[Any]) -> Array:

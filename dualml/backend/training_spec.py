@@ -81,5 +81,5 @@ class TrainingSpec:
         return self.rule.init({n: self.weights[n].astype(np.float64) for n in names})
 
     def learning_rates(self) -> list[float]:
-        """Return the learning rates of all updates."""
+        """Return the learning rates of all updates, from update 1 to the last."""
         return [self.learning_rate(step) for step in range(1, self.updates + 1)]

@@ -29,14 +29,15 @@ T = TypeVar("T")
 
 
 def decode_header(text: bytes | bytearray, most: int, finite: bool = True) -> Header:
-    """Parse the JSON object that a message begins with.
+    """Parse the header of a message, a JSON object in UTF-8, and return it as a dict.
 
     Args:
         most: maximum length in bytes.
         finite: refuse NaN and infinity.
 
     Raises:
-        ValueError: too long, not a JSON object, nested too deep, or a number beyond 64 bits.
+        ValueError: longer than ``most``, not a JSON object, or beyond the limits of
+            `parse.from_json`.
     """
     if len(text) > most:
         raise ValueError(f"a header of {len(text):,} bytes; at most {most:,} are read")

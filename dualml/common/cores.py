@@ -95,12 +95,19 @@ def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str
 
 
 def cores_per_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
-    """Return how many logical cores to pin each of several ranks to: ``threads``, or 0, for no
-    pinning, if others load the cores ``busy`` by `QUIET` in total or more.
+    """Return how many logical cores to pin each of several ranks to: ``threads``, or 0 for no
+    pinning.
 
-    Pinned ranks exchange data faster. On a loaded machine they would wait for a core that another
-    process has taken. Ranks of a framework that oversubscribes its cores (see `affinity_env`) are
-    still faster when pinned, and are pinned if together they use the whole machine.
+    Pinned ranks exchange data faster. On a loaded machine, with a sum of ``busy`` of `QUIET` or
+    more, they would wait for a core that another process has taken, and are not pinned. Ranks of a
+    framework that oversubscribes its cores are still faster when pinned, and are pinned if together
+    they use the whole machine.
+
+    Args:
+        ranks: number of ranks on this machine.
+        threads: compute threads of each rank.
+        busy: load of each usable core by other processes, as a fraction.
+        crowded: the framework starts more threads than it computes with (see `affinity_env`).
     """
     whole = ranks * threads >= len(machine.USABLE)
     return threads if sum(busy) < QUIET or (crowded and whole) else 0

@@ -46,7 +46,8 @@ def divide_norms(gap: float, lengths: Sequence[float]) -> float:
 
 
 def blocked_distance(a: NDArray[Any], b: NDArray[Any], threads: int = 1) -> float:
-    """Return what `distance` does, several times as fast for large arrays of one shape.
+    """Return what `distance` does, several times as fast for large arrays. The arrays must have one
+    shape, which is not checked, and at least one element.
 
     The last digit may be another one, because the norms are added up in other blocks.
 

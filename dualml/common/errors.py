@@ -31,7 +31,8 @@ class Unsupported(RuntimeError):
 
 @contextlib.contextmanager
 def prefix_errors(place: str) -> Iterator[None]:
-    """Add ``place`` and a colon before the text of a `UserError`, as in ``arms.ring: ...``."""
+    """Add ``place`` and a colon before the text of a `UserError` that the block raises, as in
+    ``arms.ring: ...``."""
     try:
         yield
     except UserError as error:

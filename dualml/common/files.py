@@ -273,10 +273,11 @@ def read_toml(path: Path) -> JsonObject:
 
 @contextlib.contextmanager
 def convert_read_errors(what: str) -> Iterator[None]:
-    """Convert any error while reading a file, such as a truncated one, to a one-line `UserError`.
+    """Convert any error of the block, which reads a file that may be truncated, to a one-line
+    `UserError`.
 
     Parsers of archives, tensors and TOML raise some twenty kinds of errors, from zlib's to
-    MemoryError.
+    MemoryError. A `UserError` passes unchanged.
 
     Args:
         what: the file and the problem, as in ``runs/x/plan: not a readable plan``.

@@ -88,7 +88,13 @@ class FormerPathFinder:
 
 
 def install(package: str, moved: Mapping[str, str]) -> None:
-    """Let ``package`` answer to its former paths; once, however often it is called."""
+    """Let ``package`` answer to its former paths, by a finder in `sys.meta_path`; once, however
+    often it is called.
+
+    Args:
+        package: the top-level package.
+        moved: former name below it → present name below it.
+    """
     found = any(isinstance(f, FormerPathFinder) and f.package == package for f in sys.meta_path)
     if not found:
         sys.meta_path.insert(0, FormerPathFinder(package, moved))

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Derive a 64-bit seed for one purpose: ``derive_seed(0, "init", "lenet")``."""
+    """Derive a seed, from 0 to 2⁶⁴ − 1, for one purpose: ``derive_seed(0, "init", "lenet")``; equal
+    arguments give equal seeds."""
     return int.from_bytes(hashlib.sha256(_text(seed, *purpose)).digest()[:8], "little")
 
 

@@ -122,13 +122,14 @@ def clip_text(text: str) -> str:
 
 
 def first_problem(error: ValidationError) -> JsonMapping:
-    """Return the first of ``error.errors()``; one of a value that its type does not take at all
-    before those of values that are `Restricted`."""
+    """Return the first of ``error.errors()`` that is not about a `Restricted` setting; if all are,
+    the first of all."""
     return min(error.errors(), key=lambda problem: problem["type"] == RESTRICTED)
 
 
 def key_path(loc: Sequence[str | int]) -> list[str]:
-    """Return the keys of the place of a validation error, without the tags of unions."""
+    """Return the keys and indices of ``loc``, the place in a validation error, as texts; without
+    the tags of unions, which are no keys."""
     return [str(part) for part in loc if not str(part).startswith(TAG_PREFIX)]
 
 
@@ -147,7 +148,8 @@ def known_keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
 
 
 def find_models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models in a type, such as the members of a union or the values of a mapping."""
+    """Yield the pydantic models of which a type annotation consists: the annotation itself, or the
+    members of a union or the values of a mapping in it. The models' own fields are not searched."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -133,14 +133,16 @@ def make_union_type(first: type[TaggedUnion], *others: type[TaggedUnion]) -> Any
 
 
 def make_choice(reason: str, *values: Any) -> Restricted:
-    """Return the restriction of a setting to these values."""
+    """Return the restriction of a setting to these values; ``reason`` is the text of the error for
+    any other."""
     written = to_jsonable_python(values)
     schema = {"const": written[0]} if len(values) == 1 else {"enum": written}
     return Restricted(reason, lambda value: value in values, schema)
 
 
 def make_minimum(reason: str, least: int) -> Restricted:
-    """Return the restriction of a number to ``least`` and more."""
+    """Return the restriction of a number to ``least`` and more; ``reason`` is the text of the error
+    for a smaller one."""
     return Restricted(reason, lambda value: value >= least, {"minimum": least})
 
 

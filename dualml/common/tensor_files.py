@@ -74,7 +74,7 @@ class TensorOnDisk:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def read(self) -> NDArray[Any]:
-        """Read the tensor as an array of its shape. Who changes that changes no file.
+        """Read the tensor as an array of its shape. Changing the array does not change the file.
 
         Raises:
             OSError: the file cannot be read.
@@ -85,11 +85,13 @@ class TensorOnDisk:
 
 
 def read_array(file: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return numbers of an open file as an array: a large one shares the pages of the file until
-    somebody changes it, so that the file may not change while the array is used.
+    """Read an array from an open file. One of `MAPPED_BYTES` or more is mapped: it shares the pages
+    of the file until it is changed, so that the file may not change while the array is used.
+    Changing the array does not change the file.
 
     Args:
         offset: bytes before the numbers, which are in C order.
+        dtype: NumPy's type of the numbers.
 
     Raises:
         OSError: the file cannot be read.
@@ -170,8 +172,9 @@ def select_arrays(arrays: Mapping[str, NDArray[Any]], names: Iterable[str]) -> L
 
 
 def read_layout(path: Path, what: str) -> dict[str, tuple[str, tuple[int, ...], int]]:
-    """Read the header of a safetensors file: name → type of numbers in the format's words, shape,
-    and bytes before the tensor's numbers, in the order of the file.
+    """Read the header of a safetensors file: name → type of numbers by the format's name (``F32``),
+    shape, and offset of the tensor's numbers from the beginning of the file in bytes; in the order
+    of the file.
 
     Args:
         what: words of the message after the path, if the header cannot be read.
@@ -234,7 +237,8 @@ class TensorFileWriter:
         self.file = self.partial.open("w+b", buffering=0)
 
     def append(self, name: str, array: NDArray[Any], kind: str = "") -> Callable[[], NDArray[Any]]:
-        """Append a tensor; one of the same name is no longer found under it.
+        """Append a tensor. An earlier one of the same name stays in the file, renamed to
+        ``replaced/N``.
 
         Args:
             kind: the format's name of the type of numbers, if the array has only their bits.
@@ -263,8 +267,8 @@ class TensorFileWriter:
         return partial(self.read, begin, array.dtype.name, array.shape)
 
     def read(self, begin: int, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Read the tensor that begins ``begin`` bytes behind the header, in either state of the
-        file."""
+        """Read the tensor that begins ``begin`` bytes behind the header, before or after
+        `finish`."""
         path = self.path if self.file.closed else self.partial
         return TensorOnDisk(path, self.reserved + begin, dtype, shape).read()
 

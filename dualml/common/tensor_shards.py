@@ -20,7 +20,8 @@ from dualml.common.tensor_files import LazyArrays, TensorOnDisk, index_tensors
 
 
 def shard_path(path: Path, number: int) -> Path:
-    """Return the path of a file, from 1, of the tensors whose only file would be at ``path``."""
+    """Return the path of file ``number``, from 1, of tensors in several files: ``path`` itself for
+    the first, ``x-00002.safetensors`` beside it for the second."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number:05d}{path.suffix}")
 
 
@@ -30,9 +31,12 @@ def index_path(path: Path) -> Path:
 
 
 def write_index(path: Path, files: Mapping[str, Sequence[str]], nbytes: int) -> None:
-    """Write the index: file → names of its tensors.
+    """Write the index of the tensors at ``path``, a JSON file that says which file has which
+    tensor.
 
     Args:
+        path: the first file of the tensors.
+        files: name of each file → names of its tensors.
         nbytes: bytes of all tensors.
 
     Raises:
@@ -43,7 +47,8 @@ def write_index(path: Path, files: Mapping[str, Sequence[str]], nbytes: int) -> 
 
 
 def remove_index(path: Path) -> None:
-    """Delete the index and the further files, if there are any."""
+    """Delete the index of the tensors at ``path``, and all of their files but the first; nothing if
+    there is no index."""
     if index_path(path).exists():
         index_path(path).unlink()
         for left in path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}"):
@@ -85,7 +90,8 @@ def open_arrays(
 
 
 def check_names(path: Path, names: Iterable[str], known: Mapping[str, Any]) -> None:
-    """Raise `UserError` if some of the named tensors are not known."""
+    """Raise `UserError`, with ``path`` and the first missing name, if some of ``names`` are not in
+    ``known``."""
     missing = [name for name in names if name not in known]
     if missing:
         raise UserError(

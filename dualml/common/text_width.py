@@ -26,7 +26,8 @@ def is_wide(letter: str) -> bool:
 
 def wrap_text(text: str, width: int) -> list[str]:
     """Break a text into lines of at most ``width`` columns: at spaces and between wide letters, but
-    not before a closing mark or after an opening one; a longer word is cut."""
+    not before a closing mark or after an opening one; a longer word is cut. An empty text is one
+    empty line."""
     lines, line = list[str](), ""
     for piece in split_pieces(text):
         if display_width(line + piece.rstrip()) <= width:

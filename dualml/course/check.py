@@ -52,13 +52,15 @@ class CheckResult:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a requirement is written, or cannot be judged."""
+        """Whether the status of at least one requirement is not ``unwritten``; ``not judged``
+        counts as begun."""
         return any(j.status != "unwritten" for j in self.judgements)
 
 
 def passes_check(checked: Sequence[CheckResult]) -> bool:
-    """Return whether all files pass that the student has begun, at least one: of an exercise in two
-    frameworks, or of several in one folder, the others may be as they were made."""
+    """Return whether the student has begun at least one file (`CheckResult.is_begun`) and all begun
+    files pass. Files that are as they were made, such as those of the other framework, do not
+    count."""
     begun = [each for each in checked if each.is_begun]
     return bool(begun) and all(each.is_passed for each in begun)
 
@@ -105,6 +107,7 @@ def check(
     Args:
         file: the exercise.
         path: the student's file.
+        seed: seed of all random inputs.
         select: function that selects the requirements to check.
         seconds: time limit of one call.
         watcher: who is told of the progress, and may cancel.
@@ -176,9 +179,16 @@ def judge_requirements(
     absent: set[str],
 ) -> Iterator[Judgement]:
     """Yield the judgement of each requirement in ``wanted``; one whose target is ``absent`` is not
-    met. Mistakes found earlier are tried first in later requirements of the same target. A
-    differing requirement gets its ``otherwise`` as the mistake if the target meets all others and
-    no mistake is found that none of them could show."""
+    met. Mistakes found earlier are tried first in later requirements of the same target.
+
+    A requirement with an ``otherwise`` whose numbers differ gets that as its mistake, if the target
+    meets all of its requirements without one, and no mistake of ``only_there`` was found.
+
+    Args:
+        file: the exercise.
+        answered: each call with its requirement, and the answer to it.
+        absent: classes and functions that the student's file lacks.
+    """
     likely: dict[str, Flags] = {}
     work: dict[str, SearchWork] = {}
     met: set[str] = set()

@@ -30,12 +30,13 @@ def round_for_display(value: float) -> float:
 
 
 def draw_array(draw: Draw, *shape: int) -> Any:
-    """Draw a float32 array with two decimals."""
+    """Draw a float32 array of this shape from the standard normal distribution, rounded to two
+    decimals."""
     return np.asarray(draw.normal(size=shape).round(2), np.float32)
 
 
 def draw_adam(draw: Draw) -> dict[str, Any]:
-    """Draw ``lr``, ``betas`` and ``eps`` of Adam."""
+    """Draw ``lr``, ``betas`` and ``eps`` of Adam, with three decimals, as a dict."""
     return {
         "lr": draw_lr(draw),
         "betas": [round_for_display(draw.uniform(*ends)) for ends in ((0.6, 0.8), (0.85, 0.98))],
@@ -79,8 +80,8 @@ def select_keys(arrays: Arrays, keys: Sequence[str]) -> Arrays:
 
 
 def is_far(arrays: Sequence[Arrays], predicted: Sequence[Arrays]) -> bool:
-    """Return whether an answer is farther from a prediction than rounding in a few updates can
-    be: by `FAR_RTOL` of the largest number and of 1, or in a shape."""
+    """Return whether an answer is farther from a prediction than rounding in a few updates can be:
+    by more than `FAR_RTOL` times (1 + the array's largest predicted number), or in a shape."""
     most = [
         {key: np.asarray(FAR_RTOL * (1 + max_finite(a))) for key, a in own.items()}
         for own in predicted
@@ -92,11 +93,12 @@ class ComputedRequirement(Requirement):
     """Requirement with one right answer for every rank."""
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
+        """Compute each rank's results in the dtype ``number``, with the typical mistakes named in
+        ``flags``."""
         raise NotImplementedError
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute each rank's results in float64, with the mistakes ``flags``."""
+        """Compute each rank's results in float64, with the typical mistakes named in ``flags``."""
         return self.compute(call, flags, np.float64)
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:

@@ -82,7 +82,14 @@ class SimulatedCommunicator:
 def run_measurement(
     function: Any, options: Mapping[str, Any], arrays: Arrays, comm: Any, make: Any, to_array: Any
 ) -> Arrays:
-    """Run a student's measurement on a simulated node; return ``times``."""
+    """Call a student's measurement, ``function(comm, clock, compute, transfer, rounds)``, on a
+    simulated node; return its result as ``times``, float64.
+
+    Args:
+        arrays: see `SimulatedNode`.
+        make: function that makes a float64 tensor of one number.
+        to_array: function that converts the result to an array.
+    """
     node = SimulatedNode(arrays)
     simulated = SimulatedCommunicator(comm, node, make)
     rounds = options["hyper"]["rounds"]
@@ -95,10 +102,11 @@ KINDS = ("none", "compute", "link")
 
 
 def run_diagnoses(function: Any, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's diagnosis of each table ``0``, ``1``, …; return ``kinds`` and ``ranks``.
+    """Call a student's diagnosis with each table ``0``, ``1``, … as a list; return float64 arrays
+    over the tables, ``kinds`` (index in `KINDS`, −1 for anything else) and ``ranks``.
 
     Raises:
-        TypeError: a diagnosis is no pair.
+        TypeError: a diagnosis is no pair (kind, rank).
     """
     kinds, ranks = [], []
     for number in range(options["tables"]):
@@ -111,8 +119,9 @@ def run_diagnoses(function: Any, options: Mapping[str, Any], arrays: Arrays) -> 
 
 
 def run_splits(function: Any, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's division of a batch for each of ``asks``, (n, seconds); return the sizes,
-    ``0``, ``1``, …, and ``integers``, whether all of them are."""
+    """Call a student's division of a batch with each (n, seconds) of the option ``asks``; return
+    the sizes of each call, ``0``, ``1``, …, as float64, and ``integers``, 1 if all of them are
+    integers."""
     out: dict[str, Any] = {}
     integers = True
     for number, (n, seconds) in enumerate(options["asks"]):

@@ -47,11 +47,12 @@ def run_checkpoint(
         gather: function that returns every rank's NumPy array.
 
     Returns:
-        ``saved/NAME`` and ``loaded/NAME``, the state before the second save and after the load,
-        ``whole/7/NAME`` and ``7/NAME`` after update 7 of the first training and of the resumed one,
-        ``progress/epoch``, ``progress/step``, and the facts of the second save (`read_facts`);
-        with the option ``full`` only ``kept``, whether a save to a full disk leaves the checkpoint
-        before, and the facts.
+        ``saved/NAME`` and ``loaded/NAME``, the state before the second save and after the load;
+        ``whole/7/NAME`` and ``7/NAME`` after update 7 of the first training and of the resumed one;
+        ``progress/epoch`` and ``progress/step``; and of the second save its facts (`read_facts`),
+        ``there``, whether this rank has rank 0's file, and ``waits``, its collectives that made
+        ranks wait. With the option ``full`` only ``kept``, whether a save to a full disk leaves the
+        checkpoint before, and the facts.
     """
     home = Path(tempfile.mkdtemp(dir=Path.cwd()))
     folder = SharedFolder(home, gather, comm.rank)
@@ -100,7 +101,11 @@ def resume(
     path: Path,
 ) -> dict[str, Any]:
     """Load a checkpoint into a fresh training and go on; return its state and progress, and the
-    values after each update."""
+    values after each update.
+
+    Raises:
+        TypeError: ``load`` returns no dict with ``epoch`` and ``step``.
+    """
     second = make_training("fresh", options["fresh_seeds"][comm.rank])
     found = make(given, str(path), second).load()
     if not isinstance(found, Mapping) or not {"epoch", "step"} <= found.keys():
@@ -118,8 +123,8 @@ def resume(
 def advance(
     training: Any, comm: Any, progress: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Make one update and return the progress after it; at the end of an epoch the learning rate
-    falls."""
+    """Make one update and return the progress after it, ``epoch`` and ``step``; at the end of an
+    epoch the learning rate is lowered by the factor ``decay`` in the option ``hyper``."""
     training.update(comm, progress["epoch"])
     step = progress["step"] + 1
     if step % options["epoch"]:
@@ -134,5 +139,5 @@ def checksum(path: Path) -> int:
 
 
 def as_arrays(folder: SharedFolder, path: Path) -> dict[str, Any]:
-    """Return the facts of a save as arrays."""
+    """Return the facts of a save (`read_facts`) as arrays."""
     return {name: np.asarray(value) for name, value in read_facts(folder, path).items()}

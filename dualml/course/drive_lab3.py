@@ -34,8 +34,9 @@ def pack_lists(results: Sequence[Any], function: str = "") -> dict[str, Any]:
 def sample_lists(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Call a function of (n, ranks, rank, seed, epoch) for each of ``asks`` and pack its results;
-    with ``again``, call it a second time, last one first.
+    """Call a student's function of (n, ranks, rank, seed, epoch) for each (rank, seed, epoch) of
+    the option ``asks`` and pack its results (`pack_lists`); with ``again``, call it a second time
+    for each, last one first.
 
     ``touched`` in the result says whether NumPy's or Python's global generator was changed.
     """
@@ -52,9 +53,12 @@ def sample_lists(
 def label_parts(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Call a function of (labels, ranks, alpha, seed) for each of ``asks``, then once more for
-    each, and pack its results; ``counts`` is the number of parts of each call, ``changed`` the
-    number of calls that changed the labels."""
+    """Call a student's function of (labels, ranks, alpha, seed) for each (alpha, seed) of the
+    option ``asks``, then once more for each, and pack its results (`pack_lists`).
+
+    ``counts`` in the result is the number of parts of each call, ``changed`` the number of calls
+    that changed the labels, ``touched`` whether a global generator was changed.
+    """
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
     before = advance_global_rng(), global_python_state()
     changed = 0

@@ -33,8 +33,12 @@ class SampleReader:
         self.to_array, self.unpaired = to_array, 0
 
     def read(self, loop: Any) -> Batches:
-        """Return the sample numbers of each batch, −1 for a row that is no sample; count the rows
-        whose label is another sample's."""
+        """Return the sample numbers of each batch, −1 for a row that is no sample; add the number
+        of rows whose label is another sample's to ``unpaired``.
+
+        Raises:
+            TypeError: a batch has other shapes than (b, 2) and (b,).
+        """
         out = []
         for batch in loop:
             x, y = batch
@@ -72,9 +76,10 @@ def run_loaders(make: Maker, reader: SampleReader, options: JsonMapping, more: A
         more: function that returns the state of the framework's global generator.
 
     Returns:
-        ``first``, ``again`` and ``fresh`` loops, ``lengths``, ``unpaired``, ``touched``; and of
-        resumed loaders ``kept``, ``rest``, ``whole``, ``reset`` and ``next`` loops, ``state``, the
-        characters of each state.
+        Loops as `pack_loops` packs them, with the keys ``first/…`` and ``again/…`` for two loops
+        over a loader, ``fresh/…`` for one over a loader that was made for the epoch; ``lengths``,
+        the values of ``len``; ``unpaired``, the number of rows with another sample's label;
+        ``touched``, whether a global generator was changed; and the result of `resume_loaders`.
     """
     loops: dict[str, list[Batches]] = {name: [] for name in ("first", "again", "fresh")}
     lengths = []
@@ -98,6 +103,12 @@ def run_loaders(make: Maker, reader: SampleReader, options: JsonMapping, more: A
 
 def resume_loaders(make: Maker, reader: SampleReader, options: JsonMapping) -> JsonObject:
     """Take the state of loaders in the middle of an epoch, and continue others from it.
+
+    Returns:
+        Loops as `pack_loops` packs them: ``kept/…``, the rest of the loop in which the state was
+        taken; ``rest/…`` and ``whole/…``, the first and second loop of a loader that got the state;
+        ``reset/…``, the first loop of one that got the state and then the epoch; ``next/…``, its
+        loop over the next epoch. ``state`` is the number of characters of each state as JSON.
 
     Raises:
         TypeError: a state cannot be written as JSON.

@@ -141,7 +141,7 @@ def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int)
 
 
 def with_escapes(name: bytes) -> str:
-    """Decode UTF-8, with other bytes as escapes like ``\xff``."""
+    """Decode UTF-8, with other bytes as escapes like ``\\xff``."""
     return name.decode("utf-8", "backslashreplace")
 
 

@@ -122,8 +122,8 @@ class Requirement:
         raise NotImplementedError
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute the arrays that each rank returns by the rule, or by a rule with the mistakes
-        ``flags``, in float64."""
+        """Compute the arrays that each rank returns by the rule, or by a rule with the typical
+        mistakes named in ``flags``, in float64."""
         raise NotImplementedError
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:

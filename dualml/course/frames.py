@@ -38,7 +38,7 @@ Arrays = Mapping[str, Any]
 
 
 def encode(header: JsonMapping, arrays: Arrays | None = None) -> list[bytes]:
-    """Encode a message as pieces of bytes.
+    """Encode a message as pieces of bytes: the two lengths, the header, and each array.
 
     Raises:
         ValueError: an array has a dtype not in `DTYPES`, or the message is too large.
@@ -80,7 +80,8 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, NDAr
 
 
 def lengths(first: bytes) -> tuple[int, int]:
-    """Parse the lengths of header and body; raise `ValueError` beyond the limits."""
+    """Parse the first eight bytes of a message, the lengths of header and body in bytes; raise
+    `ValueError` beyond the limits."""
     head, body = LENGTHS.unpack(first)
     if head > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
         raise ValueError(f"a message of {head + body:,} bytes")

@@ -250,7 +250,8 @@ def replace_code(function: FunctionType, dotted: str) -> None:
 
 
 def make_refusal(dotted: str) -> Any:
-    """Return a function that raises an error naming ``dotted``."""
+    """Return a function that takes any arguments and raises `Forbidden` with the text
+    ``dotted``."""
 
     def stop(*arguments: Any, **options: Any) -> None:
         refuse_ready_made(dotted)
@@ -259,7 +260,8 @@ def make_refusal(dotted: str) -> Any:
 
 
 def refuse_ready_made(dotted: str) -> None:
-    """Raise the error for a ready-made solution to what the student must write."""
+    """Raise `Forbidden` for the use of ``dotted``, a ready-made solution to what the student must
+    write; the guard of this process, if there is one, records it."""
     if Guard.current is None:
         raise Forbidden(dotted)
     Guard.current.refuse(dotted, Guard.current.line())

@@ -23,7 +23,7 @@ def weight_shapes(words: int, width: int, hidden: int) -> dict[str, tuple[int, .
 
 
 def split_weights(vector: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Split the vector of all weights into arrays by name."""
+    """Split the vector of all weights, in the order of `WEIGHTS`, into arrays by name."""
     found, at = {}, 0
     for name in WEIGHTS:
         size = int(np.prod(shapes[name]))
@@ -33,7 +33,7 @@ def split_weights(vector: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str,
 
 
 def join_weights(weights: Mapping[str, Any]) -> Any:
-    """Return all weights as one vector."""
+    """Return all weights as one vector, in the order of `WEIGHTS`."""
     return np.concatenate([np.ravel(weights[name]) for name in WEIGHTS])
 
 

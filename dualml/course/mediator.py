@@ -146,7 +146,7 @@ class Mediator:
             heapq.heappop(self.scheduled)[2]()
 
     def schedule(self, due: float, action: Callable[[], None]) -> None:
-        """Call ``action`` at the time ``due`` of `time.monotonic`."""
+        """Have `poll` call ``action`` once the time ``due`` of `time.monotonic` has come."""
         heapq.heappush(self.scheduled, (due, next(self.order), action))
 
     def drop_member(self, member: Member, why: str) -> None:

@@ -18,7 +18,8 @@ def read_groups() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def mistake_groups(lab: str, *names: str) -> list[tuple[str, ...]]:
-    """Return these groups of a lab's typical mistakes; raise `KeyError` for an unknown one."""
+    """Return the mistakes of each group of a lab, in the order of ``names``; raise `KeyError` for
+    an unknown group."""
     return [tuple(read_groups()[lab][name]) for name in names]
 
 

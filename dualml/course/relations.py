@@ -281,6 +281,6 @@ def ratios(
 
 
 def fits_shift(a: Array, b: Array, limit: float) -> bool:
-    """Return whether a − b is the same number in every element."""
+    """Return whether a − b is the same number, within ``limit``, in every element, and not 0."""
     off = a - b
     return bool(np.ptp(off) <= 2 * limit and abs(float(np.mean(off))) > limit)

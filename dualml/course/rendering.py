@@ -45,7 +45,7 @@ def result_lines(
     checked: CheckResult, hints: int, words: Messages, brief: bool = False
 ) -> Iterator[str]:
     """Yield the lines about one file; unwritten and not judged requirements in a row share a line,
-    with ``brief`` also met ones."""
+    with ``brief`` also met ones. ``hints`` + 1 parts of `DEPTHS` explain each mistake."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
     yield typer.style(head, bold=True)
@@ -124,6 +124,7 @@ def detail_lines(
     """Yield the difference or error, where it is, and hints about it.
 
     Args:
+        hints: number of parts of `DEPTHS` beyond the first that explain a mistake.
         told: mistake or error → the requirement at which it was already explained.
         is_mixed: whether more than one thing is wrong in this class or function.
     """

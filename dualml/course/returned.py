@@ -109,8 +109,8 @@ def read_numbers(values: Any, function: str) -> list[float]:
 
 
 def find_return_line(source: str, function: str) -> int:
-    """Return the line of the last ``return`` of a function, class or method (``Class.method``) of a
-    program, else the line where it begins; 0 if it is not there."""
+    """Return the line of the last ``return`` of a function or method (``Class.method``) of a
+    program, else, and of a class, the line where it begins; 0 if it is not there."""
     tree: ast.AST | None = ast.parse(source)
     for name in function.split("."):
         body = getattr(tree, "body", [])
@@ -124,7 +124,8 @@ def find_return_line(source: str, function: str) -> int:
 
 
 def walk_function(node: ast.AST | None) -> list[ast.AST]:
-    """Return all nodes of a function, those of functions inside of it left out."""
+    """Return all nodes inside of a function, without functions, lambdas and classes in it and their
+    nodes."""
     found: list[ast.AST] = []
     pending = list(ast.iter_child_nodes(node)) if node is not None else []
     while pending:

@@ -150,8 +150,8 @@ class Sandbox:
 
     @cached_property
     def files(self) -> dict[str, Any]:
-        """The student's programs as UTF-8, by their path relative to the judged file's folder;
-        those that cannot be read or exceed the limits are left out."""
+        """The student's programs as arrays of their UTF-8 bytes, by their path relative to the
+        judged file's folder; those that cannot be read or exceed the limits are left out."""
         home, total = self.source.parent, 0
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:

@@ -42,14 +42,15 @@ class SearchWork:
 
 
 def find_coarse_limit(tolerance: Sequence[Arrays]) -> float:
-    """Return the distance that no rounding explains, from the tolerance of a right answer."""
+    """Return the distance that no rounding explains: `COARSE_FACTOR` times the largest number in
+    the tolerance of a right answer."""
     largest = (float(np.max(most, initial=0.0)) for own in tolerance for most in own.values())
     return COARSE_FACTOR * max(largest, default=0.0)
 
 
 def is_far_off(arrays: Sequence[Arrays], predicted: Sequence[Arrays], limit: float) -> bool:
-    """Return whether arrays are so far from predicted ones, by more than ``limit`` and
-    `COARSE_SHARE` of the largest number, that no tolerance has to be computed."""
+    """Return whether no tolerance has to be computed: an array is missing, of another shape, or
+    farther from the predicted one than ``limit`` plus `COARSE_SHARE` of its largest number."""
     for own, wanted in zip(arrays, predicted, strict=True):
         for key, right in wanted.items():
             seen = own.get(key)

@@ -119,7 +119,8 @@ class SharedFolder:
 
     @staticmethod
     def announce(number: int) -> Any:
-        """Return a number as an array of the shape that is the judge's own."""
+        """Return a number as an int64 array of the shape `ANNOUNCEMENT`, which no student's
+        collective has."""
         return np.full(ANNOUNCEMENT, number, np.int64)
 
     def apply(self, messages: Sequence[bytes]) -> None:
@@ -176,7 +177,7 @@ def read_facts(folder: SharedFolder, path: Path) -> Mapping[str, int]:
     """Return what a rank did in the folder since `SharedFolder.begin`: ``written`` (whether it
     changed files), ``renamed`` (whether a file was renamed to ``path``), ``beside`` (whether it lay
     in the same folder), ``removed`` (whether ``path`` was removed or renamed), ``left`` (the number
-    of other files in the folder)."""
+    of other files in the folder). The watch ends with this call."""
     folder.changes()
     folder.watch.on = False
     sources = [source for source, there in folder.watch.renamed if there == str(path)]

@@ -36,8 +36,9 @@ def unify_mistakes(
 def explain_most(
     judgements: list[Judgement], numbers: Sequence[int], answered: Sequence[Answered]
 ) -> None:
-    """Replace in place, among the judgements with these ``numbers``, the mistakes by those of the
-    judgement that explain most of them, in those that they explain."""
+    """Replace, in place, the mistakes of judgements by those of the judgement whose mistakes
+    explain most of them, wherever these explain the answers. Only judgements at the indices
+    ``numbers`` are considered."""
 
     def explained(known: Judgement) -> list[int]:
         """Return the numbers of the judgements whose answers the mistakes of ``known`` explain."""

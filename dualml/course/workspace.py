@@ -61,7 +61,15 @@ def select_files(lab: Lab, backends: Sequence[str]) -> list[ExerciseFile]:
 
 
 def create_workspace(name: str, path: Path, backend: str, lang: str, notebook: bool) -> list[Path]:
-    """Make a workspace and return its files.
+    """Make a workspace: settings, skeletons, pages about the tasks, ``report.md`` and a Makefile;
+    return the paths of its files.
+
+    Args:
+        name: the lab.
+        path: folder, which is made if it is missing.
+        backend: ``torch``, ``mindspore`` or ``both``.
+        lang: ``en`` or ``zh``.
+        notebook: make a notebook of all tasks, too.
 
     Raises:
         UserError: the lab, framework or language is unknown, or the folder is not empty.
@@ -142,7 +150,12 @@ def make_notebook(
     cells: Sequence[tuple[str, Sequence[ExerciseFile]]], texts: dict[str, str]
 ) -> str:
     """Make a notebook (nbformat 4) that writes the files, checks them and makes the report; return
-    its JSON text."""
+    its JSON text.
+
+    Args:
+        cells: (Markdown text about a task, its files), for each task.
+        texts: name of each file → its skeleton.
+    """
     made: list[dict[str, object]] = []
 
     def add_cell(kind: str, text: str) -> None:

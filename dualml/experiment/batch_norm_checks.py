@@ -54,8 +54,8 @@ def find_excluded_setting(arm: Arm) -> str:
 
 def batch_sizes(arm: Arm, samples: int) -> Iterator[int]:
     """Yield the numbers of samples over which one rank computes statistics together (its part of a
-    batch, or a chunk of it), as far as the settings determine them; for a partition only those of a
-    full batch. A number may come more than once."""
+    batch, or a chunk of it) in an epoch over ``samples`` samples, as far as the settings determine
+    them; for a partition only those of a full batch. A number may come more than once."""
     pool = min(arm.samples or samples, samples)
     size = min(arm.batch_size or pool, pool)
     left = pool % size if arm.batch_size and not arm.partition else 0

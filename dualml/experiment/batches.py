@@ -62,8 +62,8 @@ class EpochBatches:
         return max(math.ceil(len(own) / size) for own, size in pairs if size)
 
     def parts(self, position: int) -> list[NDArray[Any]]:
-        """Return each rank's samples of the update ``position``, from 0; empty after the end of its
-        list."""
+        """Return each rank's samples of the update ``position``, from 0 in the epoch; empty for a
+        rank whose list has ended."""
         return [
             own[position * size : (position + 1) * size]
             for own, size in zip(self.lists, self.per_rank_sizes, strict=True)
@@ -80,7 +80,8 @@ class BatchSampler:
     """Samples of an arm's updates (from 1), as indices into the training set.
 
     Args:
-        course: function of the epoch, from 0, that returns its batches.
+        course: function of the epoch, from 0, that returns its batches; all epochs have equally
+            many.
 
     Attributes:
         per_epoch: number of updates of an epoch.
@@ -179,9 +180,12 @@ def freeze_partitions(
     adds nothing.
 
     Args:
+        name: name of the arm, for messages.
         pool: the arm's samples, as indices into the training set.
         labels: labels of the training set; None if the samples have none, as in a text.
-        order, stated: mappings to which the lists and the `PartitionStats` of each epoch are added.
+        order: `partition_key`, epoch and rank, as ``KEY/epoch0/rank0`` → list of sample indices.
+        stated: `partition_key` → statistics of each epoch, as `PartitionStats.describe` returns
+            them.
 
     Raises:
         UserError: the settings cannot be met with these samples; the text names the arm.

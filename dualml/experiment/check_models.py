@@ -18,12 +18,12 @@ SIZED = (*DECODERS, *RESNETS)
 
 
 def reset_unused_settings(default_model: str, arms: Mapping[str, Arm]) -> dict[str, Any]:
-    """Return ``sizes`` and ``recurrent`` at their defaults, each only if no model of the experiment
-    takes it: after a selection of arms, `check_models` would refuse them.
+    """Return ``sizes`` and ``recurrent`` at their defaults, each only if neither the experiment's
+    model nor that of a selected arm takes it; set, they would be refused by `check_models`.
 
     Args:
         default_model: the experiment's model.
-        arms: the arms that were selected.
+        arms: name → arm, of those that were selected.
     """
     models = {default_model, *(arm.model for arm in arms.values())}
     unused: dict[str, Any] = {} if models & set(SIZED) else {"sizes": DecoderSizes()}
@@ -38,6 +38,7 @@ def check_models(
 
     Args:
         default_model: the experiment's model.
+        arms: name → arm.
         sizes, recurrent: the experiment's own settings.
     """
     models = [default_model, *(arm.model for arm in arms.values())]

@@ -58,7 +58,7 @@ class FirstDivergence:
     outside: dict[str, Any] | None = None
 
     def describe(self, *names: str) -> JsonObject:
-        """Return the attributes with these names as JSON."""
+        """Return a dict of the attributes with these names, with their values."""
         return {name: getattr(self, name) for name in names}
 
 
@@ -107,7 +107,7 @@ class Comparison:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Versions of dualml that made the two sides."""
+        """Versions of dualml that made the two sides; here this version alone."""
         return (__version__,)
 
     @property
@@ -117,18 +117,21 @@ class Comparison:
 
     @property
     def final_verdict(self) -> str:
-        """The verdict that decides colour and exit code."""
+        """The verdict that decides colour and exit code: here `verdict`; a subclass may be
+        stricter."""
         return self.verdict
 
     def describe(self) -> JsonObject:
-        """Return the comparison as JSON."""
+        """Return the comparison as JSON values. The base class raises `NotImplementedError`."""
         raise NotImplementedError
 
     def paragraphs(self, words: Messages) -> list[str]:
-        """Return the verdict and its evidence as sentences, the verdict first."""
+        """Return sentences in the language of ``words``, the verdict first and then its evidence;
+        here the verdict alone."""
         return [words(f"verdict.{self.verdict.replace(' ', '_')}")]
 
     def paragraph(self, lang: str = "en") -> str:
-        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        """Return the verdict and its evidence as one text of a few sentences, in English (``en``)
+        or Chinese (``zh``)."""
         words = Messages(lang)
         return words.join_sentences(self.paragraphs(words))

@@ -51,6 +51,9 @@ class ConfigDiff:
     Args:
         arms: arm → its settings, in the experiment's order.
         cuts: split arm → the layers at which the plan cuts its model, as far as known.
+
+    Attributes:
+        flat_configs: arm → dotted key → value, see `flat_config`.
     """
 
     def __init__(
@@ -63,8 +66,9 @@ class ConfigDiff:
     def groups(
         self, among: Collection[str] | None = None, *, vary: Sequence[str]
     ) -> list[list[str]]:
-        """Group the arms ``among`` (None: all) by equal settings outside ``vary``, in their order;
-        a group may have one arm."""
+        """Return the arms ``among`` (None: all) as lists of arms with equal settings outside
+        ``vary``, in their order; a list may have one arm. ``vary`` has dotted keys, or names of
+        tables."""
         groups: dict[Hashable, list[str]] = {}
         for name in self.flat_configs if among is None else among:
             groups.setdefault(self.key_without(name, vary), []).append(name)
@@ -73,8 +77,9 @@ class ConfigDiff:
     def partners(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> list[str]:
-        """Return the other arms that agree with ``arm`` in all settings outside ``vary`` (they may
-        agree in those, too) and satisfy ``where``."""
+        """Return all other arms, in their order, that agree with ``arm`` in all settings outside
+        ``vary`` (they may agree in those, too) and satisfy ``where``, a predicate of an arm's
+        name."""
         same = self.key_without(arm, vary)
         others = (name for name in self.flat_configs if name != arm)
         return [name for name in others if self.key_without(name, vary) == same and where(name)]
@@ -88,9 +93,9 @@ class ConfigDiff:
     def without_slow_node(
         self, arm: str, where: Callable[[str], object] = lambda name: True
     ) -> str | None:
-        """Return the first arm without a straggler that agrees with ``arm`` in all other settings,
-        or else one that also trains for longer or shorter; only arms that satisfy ``where``; None
-        if there is neither."""
+        """Return the first arm without a straggler that agrees with ``arm`` in all other settings;
+        without such an arm, the first that may also train for longer or shorter; None if there is
+        none either. Only arms that satisfy ``where``, a predicate of an arm's name, count."""
 
         def healthy(name: str) -> bool:
             return "slow" in self.flat_configs[name] and bool(where(name))  # a table is flat
@@ -186,13 +191,14 @@ def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
 
 
 def _with_defaults(usual: Mapping[str, Any], given: Any) -> Any:
-    """Fill in the defaults of a table; return any other value unchanged."""
+    """Return the table ``given`` with the defaults ``usual`` filled in; any other value
+    unchanged."""
     return {**usual, **given} if isinstance(given, Mapping) else given
 
 
 def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
-    """Return a rule or partition with its defaults filled in by ``read``; unchanged if it is empty,
-    or this version does not know it or its settings."""
+    """Return ``given``, an optimizer or a partition, with its defaults filled in by ``read``;
+    unchanged if it is empty, or this version does not know it or its settings."""
     try:
         return read(given) if given else given
     except (UserError, TypeError, AttributeError):
@@ -200,7 +206,7 @@ def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashable]]:
-    """Flatten nested tables to pairs of dotted key and hashable value; an empty table stays one
+    """Return the pairs of dotted key and hashable value of nested tables; an empty table stays one
     pair."""
     pairs: list[tuple[str, Hashable]] = []
     for key, value in table.items():

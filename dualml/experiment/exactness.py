@@ -101,12 +101,13 @@ def single_process_arm(name: str, contrast: ConfigDiff, precision: str | None = 
 
 
 def baseline_of(name: str, contrast: ConfigDiff) -> str | None:
-    """Return the arm on the same backend with which an arm is compared, or None if it has none of
-    what follows or no such partner exists.
+    """Return the arm on the same backend with which the arm ``name`` is compared; None if there is
+    no such arm.
 
     An arm with several ranks, a method or a split is compared with one that has none of them, one
     that offloads state or weights with one that does not, one that recomputes activations with one
-    that keeps them, and one in low precision with the same in float32.
+    that keeps them, and one in low precision with the same in float32; the first of these that
+    applies decides. Any other arm has no baseline.
     """
     own = contrast.flat_configs[name]
     if own["world_size"] != 1 or own["method"] or "split" not in own:  # a table is flat

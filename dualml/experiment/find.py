@@ -17,13 +17,13 @@ def folder() -> Path:
 
 
 def experiment_files() -> dict[str, Path]:
-    """Return name → file of the experiments that are shipped with dualml."""
+    """Return name → file of all experiments that are shipped with dualml, sorted by name."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def locate(lab: str) -> Path:
-    """Return the file of ``lab``, the name of a shipped experiment (``lab1``), which comes first,
-    or a path to a TOML file.
+    """Return the TOML file of ``lab``: a shipped experiment if ``lab`` is its name (``lab1``), else
+    ``lab`` as a path, which has a ``/`` or ends in ``.toml``.
 
     Raises:
         UserError: there is no such experiment or file.

@@ -54,12 +54,13 @@ def fingerprint_parts(
 
 
 def hash_parts(parts: Mapping[str, str]) -> str:
-    """Return the plan's hash from the fingerprints of its parts."""
+    """Return the plan's hash, SHA-256, from the fingerprints of its parts."""
     return sha256(canonical(parts))
 
 
 def canonical(value: Any) -> bytes:
-    """Encode a JSON value with sorted keys and without white space."""
+    """Return a JSON value as bytes, the same for equal values: with sorted keys and without white
+    space. NaN and infinities raise `ValueError`."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 

@@ -38,7 +38,8 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
     and write nothing.
 
     Args:
-        read_initial: function that reads the file named by the experiment's ``initial``.
+        read_initial: function that reads the file named by the experiment's ``initial``; may be
+            None if the experiment names none.
 
     Raises:
         UserError: a model, an arm or a number of ranks does not fit the data.
@@ -168,8 +169,8 @@ def check_units(arm: Arm, spec: ModelSpec) -> None:
 
 
 def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> ModelSpec:
-    """Return the experiment's model, or an arm's, for these samples; for a text, with its
-    vocabulary and window length.
+    """Return the model of the arm, or the experiment's (``arm`` None), for these samples; for a
+    text, with its vocabulary and window length.
 
     Raises:
         UserError: a model of images with a text, or the reverse; another shape; settings that only
@@ -224,8 +225,8 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
 
 
 def normalisation_constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
-    """Return the mean and standard deviation that normalise images: published ones, or those of the
-    plan's training samples."""
+    """Return the mean and standard deviation that normalise images: the published ones or, if the
+    experiment asks for ``measured``, those of the training samples at the indices ``train``."""
     if experiment.data.normalise == "measured":
         everything = len(train) == len(data.train_x)
         return statistics(data.train_x if everything else data.train_x[train]).constants
@@ -289,7 +290,8 @@ def check_ranks(name: str, arm: Arm, n: int) -> None:
 
 
 def check_length(arm: Arm, n: int, epochs: int) -> None:
-    """Raise `UserError` for a trial whose sample order or records would not fit into memory."""
+    """Raise `UserError` for a trial whose sample order or records would not fit into memory: an arm
+    with ``epochs`` epochs of ``n`` samples."""
     updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
     if epochs * n > MAX_POOL_INDICES or updates > MAX_UPDATES:
         raise UserError(

@@ -132,7 +132,8 @@ class WrittenKeys:
         return stored, nested
 
     def path_of(self, stored: Sequence[str]) -> list[str]:
-        """Return the path of a key as the user has written it, or would write it."""
+        """Return the path of the key at the path ``stored``, in stored names, as the user has
+        written it, or would write it."""
         return [
             part
             if (key := find_key(stored[:depth], part)) is None
@@ -142,8 +143,9 @@ class WrittenKeys:
         ]
 
     def text_of(self, message: str, path: Sequence[str]) -> str:
-        """Return a message about the key at ``path`` with the former names of the keys of the same
-        arm that the user has written so."""
+        """Return the message about the key at ``path`` with the present names of keys replaced by
+        the former ones, for those keys of the same arm that the user has written by their former
+        name."""
         for where, key in self.former.items():
             if where[:2] != tuple(path[:2]):
                 continue

@@ -12,8 +12,9 @@ from dualml.experiment.config_diff import TABLES
 
 
 def read_arm(settings: Mapping[str, Any]) -> Arm:
-    """Read an arm without unknown keys and values of a wrong type; unknown names (a strategy, a
-    partition) stay as they are."""
+    """Return the arm of stored settings without unknown keys and values of a wrong type; unknown
+    names (a strategy, a partition) stay as they are. It never raises for settings that do not fit
+    together, but leaves them unchecked."""
     kept = _known_values(Arm, settings)
     try:
         return make_arm(kept)

@@ -116,8 +116,9 @@ def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def resolve_paths(table: dict[str, Any], base: Path) -> None:
-    """Make the paths of initial weights, pretrained models and engine configurations in ``table``
-    absolute, in place: a relative path is taken relative to ``base``."""
+    """Make the paths of initial weights, pretrained models and engine configurations in ``table``,
+    an experiment file's content, absolute, in place: a relative path is taken relative to
+    ``base``."""
     for key in ("pretrained", "initial"):
         if isinstance(given := table.get(key), str) and given:
             table[key] = os.path.abspath(base / Path(given).expanduser())
@@ -129,7 +130,7 @@ def resolve_paths(table: dict[str, Any], base: Path) -> None:
 
 def cap_updates(table: dict[str, Any], most: Any) -> None:
     """Limit the ``updates`` of every arm that sets them to ``most``, in place; None changes
-    nothing, and `UserError` answers a number below 1."""
+    nothing. Raise `UserError` unless ``most`` is a whole number from 1."""
     if most is None:
         return
     if not isinstance(most, int) or most < 1:
@@ -152,11 +153,13 @@ def multiply_epochs(table: dict[str, Any]) -> None:
 
 
 def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
-    """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
-    ``ring-n2`` and ``ring-n4``; return new name → original name. ``table`` is changed in place;
-    ``world_size``, if given, first replaces the sizes of every arm that has other ranks than one,
-    and ``dealt_to``, the ranks whose parts one rank takes; not where a share for each rank
-    (``partition.fractions``) decides how many there are.
+    """Replace, in place, each arm of ``table`` that lists world sizes by one arm per size, as
+    ``ring`` with ``[2, 4]`` by ``ring-n2`` and ``ring-n4``; return new name → original name of
+    these.
+
+    ``world_size``, if given, is first set in every arm whose world size is not 1, and as
+    ``dealt_to`` in every arm of one rank that has this key; arms with a share for each rank
+    (``partition.fractions``) keep their numbers.
 
     Raises:
         UserError: ``world_size`` above 1 where no arm has several ranks, an empty list of sizes, or
@@ -202,15 +205,16 @@ def lists_shares(arm: JsonMapping) -> bool:
 
 
 def rename_resized(name: str, table: JsonMapping, world_size: int | None) -> str:
-    """Return the name that an arm such as ``ring-n2`` has with other ranks, ``ring-n4``; the name
-    itself without ``world_size``, or if the file has an arm of that name."""
+    """Return the name that an arm such as ``ring-n2`` has with ``world_size`` ranks, as
+    ``ring-n4``; the name itself if ``world_size`` is None, the name has no such end, or the file
+    has an arm of that name."""
     if world_size is None or name in (table.get("arms") or {}):
         return name
     return re.sub(r"-n\d+$", f"-n{world_size}", name)
 
 
 def is_table(table: JsonMapping, key: str) -> bool:
-    """Return whether a key is in the table and holds a table."""
+    """Return whether ``key`` is in ``table`` and its value is a table."""
     return isinstance(table.get(key), dict)
 
 

@@ -27,8 +27,9 @@ def zero_stage(zero: int, offload: Offload) -> int:
 
 
 def with_default_units(sharding: Sharding, settings: Aggregation) -> Sharding:
-    """Return the sharding with the default division into several units, as in stage 3, unless the
-    arm sets ``bucket_bytes``: a single unit would be brought in all at once. The input stays."""
+    """Return ``sharding`` with the default division into several units (``bucket_bytes`` None),
+    unless the arm sets ``bucket_bytes``: a single unit would be brought in all at once. The input
+    stays."""
     said = settings.bucket_bytes != BUCKET_BYTES
     return sharding if said else replace(sharding, bucket_bytes=None)
 
@@ -42,7 +43,14 @@ def check_offload(
     settings: Aggregation,
     rule: OptimizerSpec,
 ) -> None:
-    """Raise `UserError` for settings of an arm that exclude each other."""
+    """Raise `UserError` for settings of an arm that exclude offloading, or one another.
+
+    Args:
+        zero: ZeRO stage of the arm, 0 without ZeRO.
+        lower: whether ranks hold weights in low precision.
+        settings: the arm's aggregation.
+        rule: the arm's optimizer.
+    """
     kind: Literal["state", "weights"] = "weights" if offload.is_offloaded("weights") else "state"
     if world_size > 1 and (not zero or (kind == "weights" and zero != 3)):
         raise UserError(
@@ -75,8 +83,9 @@ def check_offload(
 def check_budget(
     offload: Offload, spec: ModelSpec, rule: OptimizerSpec, sharding: Sharding, world_size: int
 ) -> None:
-    """Raise `UserError`, with remedies, if the buffers and offloaded values of a rank exceed the
-    budget of host memory; without a budget nothing is checked."""
+    """Raise `UserError`, with remedies, if the buffers and offloaded values of a rank of
+    ``world_size`` exceed ``offload.budget_bytes`` of host memory, at four bytes a number; without a
+    budget nothing is checked."""
     if not offload.budget_bytes:
         return
     units = units_of(spec, sharding.bucket_bytes, world_size)

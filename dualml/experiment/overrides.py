@@ -79,11 +79,14 @@ def locate_error(
     overrides: Sequence[tuple[str, list[str]]],
     seeds: bool,
 ) -> str:
-    """Return where an invalid value was written: an option, or the file and its line.
+    """Return where an invalid value was written, for a message: an option, or the file and its
+    line.
 
     Args:
         loc, written: its key as it is stored, and as the user has written it.
+        path: the experiment file.
         overrides: options with the stored keys that they set.
+        seeds: whether an option set the seeds.
     """
     for text, key in reversed(overrides):
         if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
@@ -94,6 +97,7 @@ def locate_error(
 
 
 def locate_line(key: Sequence[str], path: Path) -> str:
-    """Return the path of the file that sets a key, with the number of the line if it is found."""
+    """Return the path of the file that sets the dotted ``key``, given as its parts, with the number
+    of the line if it is found, as text for a message."""
     line = find_line(read_text(path), key)
     return f"{path}, line {line}" if line else str(path)

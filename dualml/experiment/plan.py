@@ -37,8 +37,8 @@ Index = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """Updates at which a trial evaluates (``evaluate``, from 0) and records a trace (``trace``,
-    from 1), sorted."""
+    """Number of ``updates`` of a trial, and the updates after which it evaluates (``evaluate``,
+    from 0) and at which it records a trace (``trace``, from 1), sorted."""
 
     updates: int
     evaluate: list[int]
@@ -90,8 +90,8 @@ class Plan:
         return self.models.get(arm.variant, self.spec)
 
     def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
-        """Return name → initial weights, float32, of the experiment's model, or of an arm's own
-        model."""
+        """Return name → initial weights, float32, with this seed: of the arm's own model if it has
+        one, else of the experiment's."""
         own = arm.variant if arm is not None and arm.variant in self.models else ""
         spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
@@ -172,7 +172,7 @@ class Plan:
 
     def schedule(self, arm: Arm, seed: int) -> EvaluationSchedule:
         """Return the number of updates of an arm's trial, and the updates at which it evaluates and
-        records a trace."""
+        records a trace; the last traced one is the horizon."""
         per_epoch = self.batch_sampler(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
@@ -193,8 +193,8 @@ class Plan:
 
 
 def streams_key(arm: Arm, seed: int) -> str:
-    """Return the key of a stateful arm's samples in the plan's order, which is the same in each
-    epoch."""
+    """Return the key in `Plan.order` of the samples of a stateful arm, whose order is the same in
+    each epoch."""
     return f"seed{seed}/streams{arm.batch_size}"
 
 
@@ -206,8 +206,9 @@ MIN_HORIZON = 5
 
 
 def max_draw_horizon(budget: int, trace: Sequence[int]) -> int:
-    """Return the longest horizon that one perturbed run reaches in the time of ``budget`` updates,
-    traces included; 0 if there is none.
+    """Return the largest number of updates (horizon) that one perturbed run can make in the time of
+    ``budget`` updates, if it also traces the last one and those of ``trace`` before it, at
+    `TRACE_COST_UPDATES` each; 0 if there is none.
 
     Example:
         >>> max_draw_horizon(50, trace=[1, 5, 60])  # 44 + 2·3 = 50

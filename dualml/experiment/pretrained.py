@@ -41,8 +41,9 @@ def open_pretrained(experiment: Experiment) -> PretrainedBert:
 
 
 def read_pretrained_weights(experiment: Experiment, data: Dataset) -> Weights:
-    """Read the pretrained weights, canonical parameter name → array; empty without a pretrained
-    model."""
+    """Read the pretrained weights of an experiment for the sentence length and classes of ``data``,
+    canonical parameter name → array; empty without a pretrained model. Raise `UserError` if they
+    cannot be used."""
     if not experiment.pretrained:
         return {}
     return open_pretrained(experiment).weights(data.train_x.shape[1], len(data.classes))

@@ -19,6 +19,10 @@ class SampleDigest:
     It covers the indices that were handed to the framework, not the plan: equal digests mean that
     two trials trained on the same samples in the same order.
 
+    Args:
+        chains: rank → digest from which to continue; None: begin anew.
+        counts: rank → number of samples so far.
+
     Attributes:
         rank_digests: rank → digest so far, hexadecimal.
         counts: rank → number of samples so far.
@@ -39,13 +43,14 @@ class SampleDigest:
 
 
 def combined_digest(chains: Mapping[int, str]) -> str:
-    """Return one SHA-256, hexadecimal, over the digests of all ranks in the order of ranks."""
+    """Return one SHA-256, hexadecimal, over ``chains``, the digests of all ranks, in the order of
+    ranks."""
     return hashlib.sha256("".join(chains[rank] for rank in sorted(chains)).encode()).hexdigest()
 
 
 def gather_digests(comm: Communicator, seen: SampleDigest) -> dict[int, str]:
-    """All-gather the sample digests: return rank → its own digest, hexadecimal, of every rank. All
-    ranks call it."""
+    """Return rank → its own digest of samples, hexadecimal, of every rank, all-gathered. All ranks
+    call it, each after its first `SampleDigest.add`."""
     own = np.frombuffer(bytes.fromhex(seen.rank_digests[comm.rank]), np.int64)
     chains = comm.all_gather(comm.tensor(own))
     return {r: comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)}

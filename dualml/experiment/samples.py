@@ -56,8 +56,8 @@ class Samples:
         return sum(map(in_memory_bytes, arrays[::2])), sum(map(in_memory_bytes, arrays[1::2]))
 
     def omit(self, *, samples: bool, labels: bool) -> Samples:
-        """Return a copy with placeholders for the samples, the labels, or both, for a rank that
-        shares its process's arrays."""
+        """Return a copy with placeholders, which take no memory, for the samples, the labels, or
+        both (those that are True), for a rank that shares its process's arrays."""
         gone = {"x": samples, "y": labels}
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
@@ -66,7 +66,8 @@ class Samples:
         return self._map_arrays(change)
 
     def fill_from(self, other: Samples) -> Samples:
-        """Return a copy in which the arrays of ``other`` replace the placeholders."""
+        """Return a copy in which the arrays of ``other``, of the same dataset, replace the
+        placeholders."""
         arrays = iter(other._arrays())
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
@@ -92,7 +93,9 @@ class Samples:
 
 
 def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samples:
-    """Load the plan's part of its dataset.
+    """Load the training, test and, for labelled sentences, validation samples that the plan selects
+    from its dataset, normalised if they are images. Raise `UserError` if the dataset is not
+    available any more, or another one.
 
     Args:
         samples, labels: which of the two to read; the other gets placeholders without memory
@@ -121,7 +124,8 @@ def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Sa
 
 
 def normalise_if_present(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:
-    """Normalise images; for a placeholder return one of the normalised shape and dtype."""
+    """Return the images normalised by ``mean`` and ``std``; for a placeholder a placeholder of the
+    normalised shape and dtype."""
     if not is_placeholder(images):
         return normalised(images, mean, std)
     one = normalised(images[:1], mean, std)

@@ -210,8 +210,8 @@ class Experiment(StrictModel):
         return self
 
     def model_sizes(self, model: str) -> dict[str, Any]:
-        """Return the experiment's sizes that were set, if ``model`` has sizes; empty for a model
-        whose size is fixed."""
+        """Return the experiment's sizes that were set, by name, if the model named ``model`` has
+        sizes; empty for a model whose size is fixed."""
         return self.sizes.explicit_values if model in SIZED else {}
 
     def model_settings(self, arm: Arm | None = None) -> JsonObject:
@@ -243,7 +243,7 @@ class Experiment(StrictModel):
         return [name for name in backends if not own or name in own]
 
     def groups(self) -> list[str]:
-        """Return the groups of the arms, in their order."""
+        """Return the names of the arms' groups, each once, in the order of the arms."""
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
     def describe(self) -> JsonObject:

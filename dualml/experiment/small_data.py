@@ -15,10 +15,10 @@ USUAL = "mnist"
 
 
 def small_data_values(experiment: JsonMapping, data: JsonMapping) -> JsonObject | None:
-    """Return the values of ``notice.small``, by the first arm that passes over the data for a
-    number of epochs: ``name``, ``train``, ``times``, ``arm``, its ``updates``, and for the
-    full-size data ``wanted``, ``full`` (updates) and ``full_train``; None if the passes over the
-    data are the experiment's own.
+    """Return the values of the message ``notice.small``: ``name`` and ``train`` (samples) of the
+    data, ``times`` (passes for each planned one), ``arm``, the first arm that trains for a number
+    of epochs, its ``updates``, and for the full-size data ``wanted`` (name), ``full`` (updates) and
+    ``full_train``; None if the passes over the data are the experiment's own.
 
     Args:
         experiment: result of `Experiment.describe`.
@@ -50,8 +50,8 @@ def small_data_values(experiment: JsonMapping, data: JsonMapping) -> JsonObject 
 
 
 def full_size(data: Mapping[str, Any]) -> tuple[str, int]:
-    """Return name and number of training samples of the full-size data for which the experiment was
-    designed; MNIST's for embedded or unknown data."""
+    """Return name and number of training samples of the full-size data for which the experiment
+    with this table ``data`` was designed; MNIST's for embedded or unknown data."""
     wanted = str(data.get("name"))
     if data.get("labels") and wanted in TEXTS and not TEXTS[wanted].generated:
         train, *_ = split_slices(wanted, TEXTS[wanted].lines)

@@ -55,9 +55,11 @@ def check_stateful(arm: Arm) -> None:
 def freeze_streams(
     name: str, arm: Arm, seed: int, samples: int, order: dict[str, NDArray[np.int32]]
 ) -> None:
-    """Add the order of a stateful arm's samples, the same in each epoch, to ``order`` in place.
+    """Add the order of a stateful arm's samples, the same in each epoch, to ``order`` in place
+    under `streams_key`.
 
     Args:
+        name: name of the arm, for messages.
         samples: number of samples of the training set, which are consecutive in the text.
 
     Raises:

@@ -24,19 +24,20 @@ V = TypeVar("V", bound=HasVerdict)
 
 
 def verdict_rank(verdict: str | None) -> int:
-    """Return how bad a verdict is: -1 for none, 0 for ``equal``, most for one that this version
-    does not know."""
+    """Return how bad a verdict is: -1 for none, its index in `VERDICTS` (0 for ``equal``), and the
+    largest number for one that this version does not know."""
     if not verdict:
         return -1
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
 def worst_verdict(verdicts: Iterable[str | None]) -> str:
-    """Return the worst of several verdicts, of which empty ones and None do not count; empty if
-    none is left."""
+    """Return the worst of several verdicts, of which empty ones and None do not count; one that
+    this version does not know is worse than all others. Empty if none is left."""
     return max((v for v in verdicts if v), key=verdict_rank, default="")
 
 
 def worst_comparison(comparisons: Iterable[V]) -> V | None:
-    """Return the first of those with the worst verdict; None of none."""
+    """Return the first of the comparisons that have the worst verdict of all; None if there are no
+    comparisons."""
     return max(comparisons, key=lambda one: verdict_rank(one.verdict), default=None)

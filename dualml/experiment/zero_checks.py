@@ -11,16 +11,18 @@ from dualml.parallel.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
 def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> Sharding:
-    """Return the sharding of an arm with ZeRO stage ``zero``. In stages 2 and 3 ``bucket_bytes`` at
-    its default counts as not set (None), because a plan also records it where it was left out."""
+    """Return the sharding of an arm with ZeRO stage ``zero``, the key ``zero_reduce`` as
+    ``reduce``, and the aggregation ``settings``; ``lower`` says whether weights and gradients are
+    held in low precision. Except in stage 1, ``bucket_bytes`` at its default counts as not set
+    (None), because a plan also records it where it was left out."""
     said = zero == 1 or settings.bucket_bytes != BUCKET_BYTES
     bucket, native = settings.bucket_bytes if said else None, settings.strategy == NATIVE
     return Sharding(zero, reduce, bucket, native, settings.overlap, lower)
 
 
 def check_sharded_aggregation(stage: int, settings: Aggregation) -> None:
-    """Raise `UserError` for an aggregation that does not add up gradients as ZeRO of this stage
-    does."""
+    """Raise `UserError` for an aggregation that does not sum whole gradients as ZeRO of this stage
+    (1, 2 or 3) does."""
     zero = f"zero = {stage}"
     if settings.strategy not in STRATEGIES:
         raise UserError(
@@ -48,7 +50,8 @@ def check_sharded_aggregation(stage: int, settings: Aggregation) -> None:
 
 
 def check_replicas(split: Split) -> None:
-    """Raise `UserError` for a split in which no ranks have the same parameters."""
+    """Raise `UserError` for a split in which no ranks have the same parameters: without data
+    parallel replicas and without several trainers."""
     if split.data == 1 and split.trainers == 1:
         raise UserError(
             "zero = 1 shards the state over ranks that have the same part of the model; with "

@@ -71,11 +71,13 @@ def describe_exit(code: int) -> str:
 
 
 class Emitter:
-    """Sends events to the owner; so that a fast loop is not slowed down, events of one phase within
-    0.1 s of the last one are dropped, except the one whose ``done`` equals its ``total``.
+    """Sends events to the owner: a call with the fields of an event as keywords sends it as JSON.
+
+    So that a fast loop is not slowed down, events of one phase within 0.1 s of the last one are
+    dropped, except one whose ``done`` equals its ``total``, and those that have neither.
 
     Attributes:
-        result: further fields of the result that is sent at the end.
+        result: further fields of the result that `report_to_owner` sends at the end.
     """
 
     def __init__(self, channel: Any) -> None:
@@ -96,8 +98,8 @@ class Emitter:
 
     def start_pulse(self, comm: Any) -> None:
         """Send the owner a pulse every second from now on: how many collectives this rank has
-        entered, and whether it is waiting inside one. The owner finds the rank that blocks the
-        others by it."""
+        entered, and which one it is waiting in (``inside``; empty for none). The owner finds the
+        rank that blocks the others by it."""
 
         def beat() -> None:
             while True:
@@ -125,14 +127,14 @@ def failure_reason(error: BaseException) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def report_to_owner(channel: Any = None) -> Iterator[Emitter]:
-    """Provide an `Emitter` for the work of this process, then send ``emitter.result``, or the
-    reason of the failure, to the owner, and exit the process.
+    """Provide an `Emitter` for the work of this process; after the block, send ``emitter.result``,
+    or the reason of the failure, to the owner, and exit the process.
 
-    The block never continues after its end; the exit code is 0, or 1 after an error.
+    Code behind the block never runs; the exit code is 0, or 1 after an error.
 
     Args:
-        channel: to the owner; None for the standard output. With a channel the caller is
-            responsible for ending with the owner.
+        channel: pipe to the owner; None for the standard output. With a channel the caller must see
+            to it that this process ends when the owner does.
     """
     emit = Emitter(channel or open_channel())
     if channel is None:

@@ -85,7 +85,8 @@ class RankCredentials:
 
 
 def worker_credentials() -> RankCredentials | None:
-    """Read the credentials from the environment; None for a rank that sees the run folder."""
+    """Read the credentials from the environment variable `HUB`; None where it is not set, as for a
+    rank that sees the run folder."""
     if not (text := os.environ.get(HUB)):
         return None
     host, port, rank, size = text.split()

@@ -45,7 +45,8 @@ LEAVE_S = 5.0
 
 def detect_external_launch() -> ExternalLaunch | None:
     """Return the framework's launcher (``torchrun``, ``msrun``) that started this process, with its
-    rank and the number of ranks; None if there is none, also with ``--rank``."""
+    rank and the number of ranks; None if there is none, as for a rank that the user starts by
+    hand."""
     launchers = (info.adopted() for info in backends().values())
     return next((launcher for launcher in launchers if launcher is not None), None)
 
@@ -78,8 +79,9 @@ def check_launch_options(
     backend: str | None,
     rendezvous: str | None = None,
 ) -> None:
-    """Raise `UserError` for options that do not fit a framework's launcher; accept any where the
-    user starts the ranks by hand."""
+    """Raise `UserError` for options that do not fit a framework's launcher: no ``out``, another
+    ``world_size`` or ``backend`` than its own, or a ``rendezvous`` other than ``auto``, ``env://``
+    and ``tcp://…``. Accept any where the user starts the ranks by hand."""
     if not launcher.backend:
         return
     who = f"started by {launcher.launcher} with {launcher.size} ranks"
@@ -123,7 +125,7 @@ class SharedFolderClient:
     Args:
         rank: of this process.
         run: the run folder.
-        start: the launcher's number of this start.
+        start: identifies this start of the ranks, see `ExternalLaunch`.
         wait: seconds to wait for an announcement, at most.
     """
 
@@ -225,9 +227,9 @@ def is_secondary_failure(ended: GroupResult) -> bool:
 def combine_results(ended: GroupResult, run: Path, number: int) -> GroupResult:
     """Return rank 0's result of a session, or the failure of another rank that explains it better.
 
-    A failure of rank 0's own counts first. Otherwise the reports of other ranks decide, for which
-    a failed rank 0 waits up to `PEERS_S` seconds. Rank 0's result stands without any, and if it
-    failed and the other rank, too, only waited for another in vain.
+    A failure of rank 0's own counts first. Otherwise the reports of other ranks decide, for which a
+    failed rank 0 waits up to `PEERS_S` seconds. Rank 0's result stands if there is no report, and
+    if both it and the reporting rank only waited for another in vain.
     """
     if (ended.code or ended.reason) and not is_secondary_failure(ended):
         return ended
@@ -262,7 +264,7 @@ def wait_for_announcement(run: Path, number: int, wait: float, start: str = "") 
         run: the run folder.
         number: of the session.
         wait: seconds, at most.
-        start: of the launcher; announcements of an earlier start are ignored.
+        start: see `ExternalLaunch`; announcements of another start are ignored.
 
     Raises:
         UserError: nothing was announced in time.

@@ -107,8 +107,8 @@ class FileService:
         return path
 
     def list_files(self, header: Header, _: bytes) -> Answer:
-        """List the names of a folder's files, without hidden ones, such as those that are being
-        written, and without folders; none if the folder does not exist."""
+        """Answer with the sorted names of a folder's files (``files``), without folders and hidden
+        files, such as those that are being written; with none if the folder does not exist."""
         folder = self.resolve_path(header)
         there = sorted(folder.iterdir()) if folder.is_dir() else []
         return {"files": [p.name for p in there if p.is_file() and p.name[0] != "."]}, b""
@@ -155,13 +155,13 @@ class FileService:
         return {}, b""
 
     def file_age(self, header: Header, _: bytes) -> Answer:
-        """Return the ``age`` of a file, the seconds since it was written; null where it does not
-        exist."""
+        """Answer with the ``age`` of a file, the seconds since it was written; null where it does
+        not exist."""
         path = self.resolve_path(header)
         return {"age": time.time() - path.stat().st_mtime if path.exists() else None}, b""
 
     def wait_for_file(self, header: Header, _: bytes) -> Answer:
-        """Return whether a file exists (``there``); if it does not, wait for it up to `HOLD_S`
+        """Answer whether a file exists (``there``); if it does not, wait for it up to `HOLD_S`
         seconds first."""
         path, end = self.resolve_path(header), time.monotonic() + HOLD_S
         while not (there := path.exists()) and time.monotonic() < end:

@@ -93,8 +93,9 @@ class LauncherProcess:
         return self.process
 
     def accept_rank(self, connection: socket.socket) -> None:
-        """Read the first line of a connection, which holds the rank and the number of ranks, and
-        remember both; close a connection that sends anything else."""
+        """Read the first line of a connection, which has the rank and the number of ranks; register
+        the connection under the rank (−1: a helper process), and set ``size``. Close a connection
+        that sends anything else."""
         lines = connection.makefile("rb")
         try:
             connection.settimeout(HELLO_S)
@@ -189,7 +190,8 @@ class LaunchedRank:
         wait for the launcher, too.
 
         Raises:
-            subprocess.TimeoutExpired: neither the rank nor the launcher has ended.
+            subprocess.TimeoutExpired: neither the rank nor the launcher has ended after ``timeout``
+                seconds.
         """
         gone, process = self.rank in self.launcher.departed, self.launcher.process
         if process is not None and (

@@ -14,7 +14,8 @@ POLL_S = 1.0
 
 
 def parse_node_number(text: str) -> int:
-    """Parse the number of a node: ``2``, or a sum such as ``1+0`` where an engine counts in groups.
+    """Return the number of a node as an integer, from a text such as ``2``, or a sum such as
+    ``1+0`` where an engine counts in groups.
 
     Raises:
         UserError: it is something else.

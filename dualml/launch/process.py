@@ -270,8 +270,8 @@ def server_key(launch: Launch, environ: Mapping[str, str]) -> tuple[Any, ...]:
 
 
 def close_other_servers(launch: Launch) -> None:
-    """End the idle servers that this process is not forked from: each holds a framework in
-    memory."""
+    """End the idle servers, except the one that ``launch`` is forked from: each holds a framework
+    in memory."""
     own = server_key(launch, {**os.environ, **launch.environ})
     with turn:
         for key in [key for key, server in servers.items() if key != own and server.idle]:
@@ -279,8 +279,8 @@ def close_other_servers(launch: Launch) -> None:
 
 
 def start_servers(launches: Sequence[Launch]) -> None:
-    """Start the servers that these processes will be forked from, so that they import at the same
-    time: a fork waits for its own server."""
+    """Start the fork servers of these processes without waiting for them, so that all import their
+    frameworks at the same time: a fork waits for its own server."""
     for launch in launches:
         environ = {**os.environ, **launch.environ}
         if launch.preload and can_fork(environ):

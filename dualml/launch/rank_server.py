@@ -56,6 +56,8 @@ class RankServer:
         size: number of ranks, including this process.
 
     Attributes:
+        required_versions, run: versions that all machines must have and the run folder, set by
+            `open`.
         connected: rank → what is known of each rank that ever connected, also of lost ones.
         lost: rank → why it is lost.
         refused: reasons of refusals.

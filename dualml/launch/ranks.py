@@ -43,11 +43,11 @@ def run_ranks(
     Args:
         backend: its name.
         size: number of ranks.
-        target: ``"module:function"``, importable by the ranks (threads of this process for
-            backends that have no process groups, processes otherwise).
+        target: ``"module:function"``, importable by the ranks (threads of this process for backends
+            that have no process groups, processes otherwise).
         argument: any JSON value; the results must be JSON values, too.
         device: ``cpu``, ``cuda``, …
-        threads: of each rank.
+        threads: compute threads of each rank.
         timeout: seconds a rank waits for another.
         limit: seconds all of it may take.
         check: compare the signature of every collective, see `RankContext`.

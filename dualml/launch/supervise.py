@@ -95,7 +95,8 @@ def supervise(
     silence: float,
     is_abandoned: Callable[[], bool] = lambda: False,
 ) -> GroupResult:
-    """Start all ranks and watch them to their end, see `start_ranks` and `watch_ranks`.
+    """Start all ranks, watch them to their end and return how they ended; all processes are gone
+    then. For the arguments see `start_ranks` and `watch_ranks`.
 
     Raises:
         KeyboardInterrupt: after all processes and their children are gone.
@@ -112,7 +113,8 @@ def watch_ranks(
     silence: float,
     is_abandoned: Callable[[], bool] = lambda: False,
 ) -> GroupResult:
-    """Watch the ranks until all have ended, or seconds after one has failed, or must be ended.
+    """Watch the ranks until all have ended, for `PEERS_S` seconds after one has failed, or until
+    they must be ended; return how the group ended. Processes that still run are left to the caller.
 
     Args:
         started: the ranks.
@@ -122,7 +124,7 @@ def watch_ranks(
             rank.
         silence: seconds a rank may go without an event; a pulse counts if it has entered another
             collective since.
-        is_abandoned: whether nobody needs them any more; then they are ended, which is no failure.
+        is_abandoned: whether nobody needs them any more; then the watch ends, which is no failure.
     """
     ranks, begin = started.processes, time.monotonic()
     results: dict[int, dict[str, Any]] = {}
@@ -155,7 +157,7 @@ def watch_ranks(
 
 def next_event(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
     """Return the next event with its rank. The event is None for a closed channel; the rank is −1
-    when nothing arrived in time."""
+    when nothing arrived within `POLL_S` seconds."""
     try:
         heard: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
         return heard

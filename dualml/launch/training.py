@@ -50,7 +50,8 @@ class TrainingRanks:
         processes: what to start, by rank.
         limit: seconds that one training may take.
         silence: seconds that a rank may go without an event.
-        on_event: called as ``on_event(rank, event)`` with each event of a rank.
+        on_event: called as ``on_event(rank, event)`` with each event of a rank but its result and
+            its pulses.
         is_abandoned: whether nobody needs the ranks any more; then they are ended.
     """
 

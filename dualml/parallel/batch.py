@@ -15,7 +15,8 @@ Batch = Array | Sequence[Array]
 
 
 def join_parts(batch: Batch) -> Array:
-    """Return the samples of all ranks as one array."""
+    """Return the samples of all ranks as one array: a whole batch itself, or the parts in the order
+    of ranks."""
     return batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
 
 

@@ -83,30 +83,34 @@ class TrainerHooks:
     def make_whole_updates(
         self, batches: Sequence[Batch], first: int
     ) -> list[tuple[Any, float]] | None:
-        """Hook where `model` makes whole updates, one for each of the ``batches``: let it make them
-        in another way than by its `run_steps`, and return each lazy loss with the share of the
-        batch that it is the mean of; None where `run_steps` does it."""
+        """Hook where `model` makes whole updates, one for each of the ``batches``, the first with
+        number ``first``: make them in another way than by `model`'s `run_steps`, and return for
+        each (lazy loss, share of the batch that it is the mean of); None, without any effect, where
+        `run_steps` shall make them."""
         return None
 
     def begin_update(self, batch: Batch) -> None:
-        """Hook: prepare the update `step_count` with the samples ``batch``."""
+        """Hook: prepare the update with number `step_count` and the samples ``batch``; do nothing
+        here."""
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Hook of forward and backward, where `makes_updates`: compute this rank's lazy loss and
-        gradients, one tensor per bucket."""
+        """Hook of forward and backward, where `makes_updates`: return this rank's lazy mean loss of
+        the samples ``part`` and ``factor`` times their mean gradient, one tensor per bucket. The
+        base class raises `NotImplementedError`."""
         raise NotImplementedError
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        """Hook of the reduction: return the ranks' combined gradients. ``share`` is this rank's
-        share of the batch."""
+        """Hook of the reduction: return the ranks' combined gradients; here ``gradients``
+        themselves. ``share`` is this rank's share of the batch."""
         return gradients
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """Hook of the update: update this rank's weights with the combined gradients."""
+        """Hook of the update: update this rank's weights with the combined gradients; do nothing
+        here."""
 
     def pop_waiting_seconds(self) -> float:
-        """Return the seconds that computing or updating has waited for messages since the last
-        call; 0 where all messages are those of `combine`."""
+        """Return the seconds since the last call in which computing or updating, beside `combine`,
+        has waited for messages; 0 where all messages are those of `combine`."""
         return 0.0
 
     @property
@@ -116,8 +120,8 @@ class TrainerHooks:
         return False
 
     def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean losses of the batches, float64 (updates,), from what `step` returned; on
-        every rank, which all call it."""
+        """Return the mean losses of the global batches, float64 (updates,), from the pairs (lazy
+        loss, share of the batch) that `step` returned; on every rank, which all call it."""
         if self.comm is not None and self.takes_parts:
             return gather_mean_losses(self.backend, self.comm, lazy)
         return self.backend.materialize_losses([loss for loss, _ in lazy])
@@ -125,18 +129,21 @@ class TrainerHooks:
     # --- state ------------------------------------------------------------------------------------
 
     def own_state(self) -> dict[str, Arrays]:
-        """Hook: return what the strategy keeps from update to update, by keys of its own."""
+        """Hook: return what the strategy keeps from update to update beside weights and optimizer
+        state, as group → name → array; empty here."""
         return {}
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
-        """Hook: take `own_state` out of ``state``; return what is left, and the number of updates
-        that the model has made after update ``step``."""
+        """Hook: take the entries of `own_state` out of ``state`` and restore them; return what is
+        left of ``state``, and the number of updates that the model has made after update
+        ``step``."""
         return state, step
 
     # --- traces and memory ------------------------------------------------------------------------
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
-        """Hook: return the combined gradients by canonical name; None where `model` shows them."""
+        """Hook: return the combined gradients of ``batch`` by canonical name, without an update;
+        None where `model`'s own gradients are traced."""
         return None
 
     def local_gradient(self, batch: Batch) -> Arrays:
@@ -150,14 +157,15 @@ class TrainerHooks:
         return {}
 
     def buffer_bytes(self) -> int | None:
-        """Hook: return the bytes of the buffers of the reduction; None where `model` counts
-        them."""
+        """Hook: return the bytes of the buffers of the reduction; None where `model` counts them
+        itself."""
         return None
 
     # --- around the updates -----------------------------------------------------------------------
 
     def begin_warm_up(self) -> None:
-        """Hook: prepare the updates that compile the model and are undone."""
+        """Hook: prepare for the warm-up updates, which compile the model and are undone; do nothing
+        here."""
 
     def begin_training(self) -> None:
         """Hook: clear measurements before the first update that counts, and wait for all ranks."""
@@ -185,22 +193,23 @@ class TrainerHooks:
         return None
 
     def finish_training(self) -> None:
-        """Hook: put the model into its final state after the last update."""
+        """Hook: put the model into its final state after the last update; do nothing here."""
 
     def summary(self) -> dict[str, Any]:
-        """Hook: return the strategy's fields of the trial's summary."""
+        """Hook: return the strategy's own fields of the trial's summary, as JSON values; empty
+        here."""
         return {}
 
     # --- samples, replicas and bytes --------------------------------------------------------------
 
     def interchangeable(self, batch: Array) -> list[Array]:
-        """Hook: split a batch that is not `takes_parts` into the groups of samples whose order may
-        change without changing more than rounding."""
+        """Hook: split the samples of a batch, where not `takes_parts`, into groups; changing the
+        order within a group changes a result by no more than rounding. Here all are one group."""
         return [batch]
 
     def trained_part(self, batch: Sequence[Array], step: int) -> Array:
-        """Hook: return the samples that this rank trained on in update ``step``, where
-        `takes_parts`."""
+        """Hook: return the samples of ``batch``, one array per rank, that this rank trained on in
+        update ``step``, where `takes_parts`."""
         return batch[self.rank]
 
     def replica_divergence(self) -> list[float]:
@@ -214,8 +223,8 @@ class TrainerHooks:
         return []
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
-        """Hook: return the updates among ``first`` … ``last`` after which the `copies` must be
-        compared."""
+        """Hook: return, ascending, the updates among ``first`` … ``last`` after which the ranks'
+        `copies` must be compared; here ``first`` and ``last`` themselves."""
         return sorted({first, last})
 
     def copies(self) -> WeightCopies | None:
@@ -237,6 +246,7 @@ class TrainerHooks:
         return None
 
     def effective_averagings(self, first: int, last: int) -> float | None:
-        """Hook: return the share of averagings in these updates that changed this rank's weights,
-        where nothing else proves that averaging took place; else None."""
+        """Hook: return the share (0 … 1) of averagings in the updates ``first`` … ``last`` that
+        changed this rank's weights, where nothing else proves that averaging took place; else
+        None."""
         return None

@@ -32,8 +32,8 @@ PARTS = ("weights", "gradients", "state")
 
 @dataclass(frozen=True)
 class StateMemory:
-    """Weights, gradients and optimizer state: bytes or elements, of a parameter or of a rank, or
-    the number of ranks that share each component. Numbers, or arrays of one shape."""
+    """Weights, gradients and optimizer state: their bytes or elements, per parameter or on a rank,
+    or for each the number of ranks that share it. Fields are numbers, or arrays of one shape."""
 
     weights: Any
     gradients: Any
@@ -45,10 +45,11 @@ class StateMemory:
         return self.weights + self.gradients + self.state
 
     def on_rank(self, parameters: Any, ranks: StateMemory) -> StateMemory:
-        """Return the memory of a rank, if this is the size of one parameter.
+        """Return the memory of a rank, in the unit of this object, which holds sizes per parameter:
+        times ``parameters``, divided by ``ranks``.
 
         Args:
-            parameters: Ψ, before the ranks shard them.
+            parameters: Ψ, the number of parameters before the ranks shard them.
             ranks: number of ranks that share each component.
 
         Example:
@@ -65,30 +66,34 @@ class StateMemory:
 
 
 def size_per_parameter(width: int, slots: int, low: int = 0) -> StateMemory:
-    """Return the size of a parameter's weight, gradient and state.
+    """Return the sizes of one parameter's weight, gradient and optimizer state, in the unit of
+    ``width``.
 
     Args:
         width: b, bytes of a number; 1 to count elements.
         slots: k, state tensors per parameter.
-        low: bytes of a weight or gradient in low precision; the state then contains the weight
-            with ``width`` bytes. 0: there are no such copies.
+        low: bytes of a weight or gradient in low precision; the state then contains the weight with
+            ``width`` bytes as well. 0: there are no such copies.
     """
     return StateMemory(low or width, low or width, width * (slots + bool(low)))
 
 
 def sharded_parts(stage: int) -> tuple[str, ...]:
-    """Return the components that ranks shard in a ZeRO stage; none in stage 0."""
+    """Return the components, in the order of `PARTS`, that ranks shard in ZeRO stage 1, 2 or 3;
+    none in stage 0."""
     return PARTS[len(PARTS) - stage :]
 
 
 def sharing_ranks(parts: Collection[str], n: int) -> StateMemory:
-    """Return the number of ranks that share each component if ``n`` ranks shard ``parts``."""
+    """Return the number of ranks that share each component: ``n`` for those in ``parts`` (names of
+    `PARTS`), which are sharded over ``n`` ranks, 1 for the others."""
     return StateMemory(*(n if part in parts else 1 for part in PARTS))
 
 
 def sharding_ranks(stage: Any, n: Any) -> StateMemory:
-    """Return the number of ranks that share each component in ZeRO's stages; ``stage`` and ``n``,
-    the number of ranks, may be arrays."""
+    """Return the number of ranks that share each component in ZeRO stage ``stage`` (0 … 3): ``n``
+    for those that it shards, else 1, as NumPy arrays. ``stage`` and ``n``, the number of ranks, may
+    be arrays."""
     return StateMemory(*(np.where(np.greater_equal(stage, z), n, 1) for z in (3, 2, 1)))
 
 
@@ -121,7 +126,12 @@ def estimate_sharded_memory(
     bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
 
     Args:
-        lower: as `dualml.parallel.zero.Sharding.lower`; the state is then (1 + k)Ψ/N.
+        units: units of the model, whose lengths are multiples of ``n``.
+        stage: ZeRO stage, 0 … 3; 0 shards nothing.
+        state_slots: k.
+        buffer_slots: buffers for whole units, see `gathered_elements`.
+        lower: whether weights and gradients are in low precision
+            (`dualml.parallel.zero.Sharding.lower`); the state is then (1 + k)Ψ/N.
     """
     whole = sum(unit.length for unit in units)
     ranks = sharing_ranks(sharded_parts(stage), n)
@@ -133,8 +143,9 @@ def estimate_sharded_memory(
 
 def gathered_elements(units: Sequence[Unit], stage: int, buffer_slots: int = 1) -> int:
     """Return the elements of a rank's temporary buffers under ZeRO: in stage 2 the whole gradient
-    of the largest unit before the reduction, in stage 3 also its whole weights. With overlap, there
-    are two buffer slots, each as large as the largest unit that uses it."""
+    of the largest unit before the reduction, in stage 3 also its whole weights, else 0. With two
+    ``buffer_slots``, as overlap needs, units alternate between them, and each slot is as large as
+    the largest unit that uses it."""
     return max(stage - 1, 0) * sum(slot_lengths([unit.length for unit in units], buffer_slots))
 
 
@@ -161,9 +172,9 @@ def estimate_offload_footprint(
 ) -> OffloadFootprint:
     """Return the memory of one rank under offloading, in elements.
 
-    With N = ``n`` ranks, k = ``slots`` and Ψ elements in all units, padding included: kΨ/N of state
-    and Ψ/N of weights are where ``offload`` places them; each kind on disk also needs one or two
-    buffers of its largest unit in host memory.
+    With N = ``n`` ranks, k = ``slots`` and Ψ elements in all ``units``, padding included: kΨ/N of
+    state and Ψ/N of weights are where ``offload`` places them; each kind on disk also needs one or
+    two buffers of its largest unit in host memory. What stays on the device is not counted.
     """
     host = disk = largest = 0
     own = record_lengths(units, n, slots)

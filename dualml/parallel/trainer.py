@@ -30,7 +30,7 @@ class Trainer(TrainerHooks):
 
     def run_steps(self, batches: Sequence[Batch], first: int) -> list[tuple[Any, float]]:
         """Make one update for each of the ``batches``, numbered from ``first``; return for each
-        what `step` does."""
+        (this rank's lazy loss, share of the batch that it is the mean of)."""
         if self.makes_updates:
             return [
                 self.make_update(batch, step) for step, batch in enumerate(batches, start=first)
@@ -42,7 +42,8 @@ class Trainer(TrainerHooks):
         )
 
     def make_update(self, batch: Batch, step: int) -> tuple[Any, float]:
-        """Make update ``step`` from the hooks; return what `step` does."""
+        """Make update ``step`` from the hooks, where `makes_updates`, and record its times; return
+        (this rank's lazy loss, its share of the batch)."""
         self.step_count, self.model.step_count = step, step - 1  # masks of Dropout depend on it
         self.begin_update(batch)
         part, share, factor = self.local_batch(batch)
@@ -88,8 +89,8 @@ class Trainer(TrainerHooks):
         return {**self.model.state(), **self.own_state()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step``, as `state` returned it; step 0 clears the
-        recorded times."""
+        """Restore ``weights`` and ``state``, as `state` returned it, as they were after update
+        ``step``; step 0 also clears the recorded times."""
         state, updates = self.restore(dict(state), step)
         self.model.load(weights, state, updates)
         self.step_count = step
@@ -98,27 +99,28 @@ class Trainer(TrainerHooks):
 
     def trace(self, batch: Batch, probe: Array) -> BatchTrace:
         """Return the gradients of ``batch`` as the ranks combine them, and activations of the
-        samples ``probe``; no state changes. The loss is 0 where the ranks share the batch."""
+        samples ``probe``; no state changes. The loss is 0 where a strategy combines the gradients
+        itself (`traced_gradients`). All ranks call it."""
         gradients = self.traced_gradients(batch)
         if gradients is None:
             return self.model.trace(join_parts(batch), probe)
         return BatchTrace(*self.capture_forward(batch, probe), 0.0, gradients)
 
     def capture_forward(self, batch: Batch, probe: Array) -> tuple[str, Arrays]:
-        """Run this rank's model on the samples ``probe``; return the SHA-256 of the whole batch and
-        the activations by layer."""
+        """Run this rank's model on the samples ``probe`` without an update; return the SHA-256 of
+        the whole batch and the activations by layer. Raise `Unsupported` if the model cannot."""
         model = self.model.require_capability(ActivationCapture)
         return model.capture_forward(join_parts(batch), probe)
 
     def fetch_batch(self, batch: Batch) -> tuple[Array, Array]:
         """Return the samples and labels of this rank's part of ``batch`` as the model receives
-        them."""
+        them. Raise `Unsupported` if the model cannot."""
         model = self.model.require_capability(ActivationCapture)
         return model.fetch_batch(self.local_batch(batch)[0])
 
     def measure_memory(self, batch: Batch | None = None) -> MemoryUsage:
-        """Count the bytes that this rank holds after an update, with the activations of its part of
-        ``batch``: 0 if that part is empty, None without a batch.
+        """Return the bytes that this rank holds after an update, with the activations of its part
+        of ``batch``: 0 if that part is empty, None without a batch.
 
         Raises:
             Unsupported: the model cannot count its bytes.

@@ -23,7 +23,7 @@ class SearchBudget(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Return the seconds since the search began when called."""
+        """A function that returns the seconds since the search began."""
         ...
 
 
@@ -53,7 +53,14 @@ def make_clock() -> Callable[[], float]:
 
 @dataclass(frozen=True)
 class Inquiry(Generic[C, B, E]):
-    """Whom a search asks, its limits, and the log of what it asked so far."""
+    """Whom a search asks, its limits, and the log of what it asked so far.
+
+    Attributes:
+        candidates: the host, whose methods say what there is to try.
+        budget: the limits, among them a clock.
+        evaluate: makes one trial and returns what it shows.
+        log: every question to ``candidates`` and ``evaluate``, with its answer.
+    """
 
     candidates: C
     budget: B

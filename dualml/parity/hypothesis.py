@@ -108,8 +108,8 @@ class Hypothesis:
     def words(self, lang: str, depth: Depth) -> str:
         """Return its sentence in a language at one depth of explanation; empty if there is none.
 
-        A cause without a sentence of its own has that of its family. Placeholders are keys of
-        `detail`.
+        A cause without a sentence of its own has that of its family. Placeholders in braces, which
+        are keys of `detail`, are not filled in.
         """
         messages, name = load_messages(lang), f"{self.section}.{self.cause}"
         says = "says" if self.section == "cause" and depth == "cause" else depth

@@ -195,8 +195,8 @@ def dtype_violations(
 
 
 def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
-    """Yield a distance, with envelope 0, for each rank whose weights differ from rank 0's although
-    all should be copies; copies need no rounding."""
+    """Yield a distance, with envelope 0, for each rank whose weights differ from rank 0's by more
+    than FLOOR although all should be copies; copies need no rounding."""
     for side in sides:
         for rank, far in enumerate(side.replica_divergence.get(step, [])):
             if far > FLOOR:

@@ -32,8 +32,8 @@ def compare_serial(
     """Compare arms with their baseline arm on the same backend, over the same global batches.
 
     These are n workers against one, and training methods and low precisions against the plain arm.
-    Arms without a baseline are left out. Arms that compute something else by design get the verdict
-    None, with the accuracies over all seeds as evidence.
+    Arms without a baseline are left out. Arms that compute something else by design get an empty
+    verdict, with the accuracies over all seeds as evidence.
 
     Args:
         read: (arm, seed) → backend → trajectory of a trial that succeeded.

@@ -82,7 +82,9 @@ def resolve_by_seeds(
 
 
 def decide_by_seeds(c: TrialComparison, tested: JsonObject) -> TrialComparison:
-    """Return a comparison with the verdict of the test over all seeds; unchanged without one."""
+    """Return a comparison with the result of `equivalence_over_seeds`: ``statistically equal``, or
+    with its own verdict and another reason if the accuracies are not equivalent. An empty result
+    leaves it unchanged."""
     if not tested:
         return c
     evidence = {**c.evidence, **tested}

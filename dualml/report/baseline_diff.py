@@ -28,8 +28,8 @@ Samples = tuple[tuple[int, str], ...]
 
 def exclusion_reason(way: MethodResult, words: Messages) -> str:
     """Return why a method is not ranked, as a sentence: its replicas diverged, it has no baseline
-    with a common seed, it trained something else, or its verdict excludes it. Empty if it did the
-    same, and for a plain arm (`is_plain`)."""
+    with a common seed, it trained something else than its baseline, or its verdict excludes it.
+    Empty if nothing excludes it, and for a plain arm (`is_plain`)."""
     if is_plain(way.arm_settings):
         return ""
     every = way.run.select(way.arm, way.backend, ok=False)
@@ -46,8 +46,8 @@ def exclusion_reason(way: MethodResult, words: Messages) -> str:
 
 
 def _pairs(way: MethodResult, one: MethodResult) -> Iterator[tuple[Trial, Trial]]:
-    """Yield the trials of a method with those of its baseline, paired by seed; seeds that only one
-    of them has are left out."""
+    """Yield pairs (trial of the method, trial of its baseline) with the same seed; seeds that only
+    one of the two has are left out."""
     theirs = {t.seed: t for t in one.trials}
     return ((t, theirs[t.seed]) for t in way.trials if t.seed in theirs)
 
@@ -102,12 +102,13 @@ def _same_samples(
 def planned_samples(
     plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False
 ) -> Samples:
-    """Return number and order fingerprint of the samples that each of ``processes`` ranks trains on
-    by the plan, over the whole training, if they run an arm of one rank.
+    """Return a pair (number of samples, fingerprint of their order) for each of ``processes``
+    ranks, in the order of the ranks: the samples of the whole training by the plan, if that many
+    ranks run an arm of one rank.
 
     Args:
         plan: the plan of the run.
-        arm: the single-rank arm.
+        arm: name of the single-rank arm, whose other settings are used.
         seed: seed of the trial.
         processes: number of ranks.
         prepared: whether an engine's loader partitions them, see

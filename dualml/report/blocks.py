@@ -44,7 +44,7 @@ class Bullets:
 class Item:
     """One sentence of a list. ``warning`` marks a limitation of the results. ``target`` is the
     anchor of its evidence on the page (``table-speed``), shown as a link with the text ``link``;
-    ``key`` names the sentence."""
+    ``key`` identifies the message that the text was made from, such as ``speed.outside``."""
 
     text: str
     warning: bool = False
@@ -72,9 +72,9 @@ Cells: TypeAlias = list[Cell | str]
 
 @dataclass(frozen=True)
 class Column:
-    """A table column. ``key`` names it in exported data; ``show`` selects how its cells are set;
-    ``measure`` is the language-independent name of its unit. ``optional`` columns are dropped if a
-    terminal is too narrow."""
+    """A table column. ``key`` names it in exported data; ``show`` says whether its cells are texts,
+    numbers or code; ``unit`` is the unit in the page's language, ``measure`` its name in all
+    languages. ``optional`` columns are dropped if a terminal is too narrow."""
 
     key: str
     label: str
@@ -136,7 +136,8 @@ class Notice:
 
 @dataclass(frozen=True)
 class Card:
-    """A small titled box; consecutive cards are placed side by side."""
+    """A small titled box; consecutive cards are placed side by side. ``code``: the title is
+    code."""
 
     title: str
     blocks: Sequence[Block]

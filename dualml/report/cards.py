@@ -40,7 +40,8 @@ class CardFooter:
 
 @cache
 def read_formulas() -> Mapping[str, Mapping[str, Any]]:
-    """Read ``formulas.toml``: section → method → ``formulas`` and, if there is one, ``source``."""
+    """Read ``formulas.toml``: section → method → ``formulas``, a list of LaTeX strings, and, if
+    there is one, ``source``, the publication. The result is cached and must not be changed."""
     return tomllib.loads((files("dualml.report") / "formulas.toml").read_text("utf-8"))
 
 
@@ -52,11 +53,15 @@ def method_cards(
     text: str,
     most: int = 12,
 ) -> Iterator[Card]:
-    """Yield a card per method of a section of `read_formulas` that an arm uses.
+    """Yield a card for each method of a section of `read_formulas` that an arm uses, in the order
+    of the file; other methods are ignored.
 
     Args:
+        words: the messages.
+        section: name of the section of ``formulas.toml``.
         used: pairs of an arm and the method that it uses.
-        title, text: messages of a card, whose key is filled in for ``{}``.
+        title, text: keys of a card's messages, with ``{}`` in the place of the method's name.
+        most: number of arms that a card names.
     """
     arms: dict[str, list[str]] = {}
     for arm, method in used:

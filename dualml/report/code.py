@@ -58,21 +58,22 @@ def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
 
 
 def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
-    """Return the update rule of an optimizer as one listing per framework, from ``optim/<rule>.py``
-    and the rule that it inherits from."""
+    """Return the update rule of an optimizer as one listing for each of the frameworks (keys of
+    `HOMES`), from ``algorithms/optim/RULE.py`` and the rule that it inherits from."""
     return [_listing(f, f"algorithms/optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
 
 
 def base_listings(frameworks: Sequence[str]) -> list[Code]:
-    """Return each framework's method of ``algorithms/optim/base.py`` that applies a rule to all
-    parameters."""
+    """Return for each of the frameworks (keys of `HOMES`) a listing of its method of
+    ``algorithms/optim/base.py`` that applies a rule to all parameters."""
     return [_listing(f, "algorithms/optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
-    """Return the top-level functions and the methods called ``names`` in ``package/path.py``, in
-    the order of the file; ``Class.method`` selects the method of one class. The text is empty if
-    there is no such file."""
+    """Return a listing of the top-level functions and the methods called ``names`` in
+    ``package/path.py``, in the order of the file; ``Class.method`` selects the method of one class.
+    The text is empty if there is no such file or it has none of them. ``who`` is the framework that
+    the listing belongs to."""
     source = _source(file)
     tree = ast.parse(source)
     known = [("", node) for node in tree.body]
@@ -204,8 +205,8 @@ def code_sections(
 
 
 def highlight(text: str, language: str = "python") -> str:
-    """Return source in a language as escaped HTML: a block per line, coloured with the CSS classes
-    of Pygments.
+    """Return source in a language that Pygments knows as escaped HTML: a ``<span>`` per line,
+    coloured with the CSS classes of Pygments.
 
     A line too long for its column wraps with a hanging indent of four characters.
     """
@@ -226,7 +227,8 @@ def highlight(text: str, language: str = "python") -> str:
 def loop_diff(package: str, name: str, title: str) -> Code | None:
     """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package with
     all lines, unchanged ones too, after ``+ ``, ``- `` or two spaces. ``single`` itself is shown in
-    full, without marks; None if the package is not installed."""
+    full, without marks. ``title`` is set as ``who`` of the listing. None if there is no such file
+    or the package is not installed."""
     file = f"{package}/experiment/methods/{name}.py"
     before, after = method_source(f"{package}/experiment/methods/single.py"), method_source(file)
     if not before or not after or before == after:

@@ -64,7 +64,8 @@ class CollectiveMeasurements:
         return [name for name in self.strategies if ranks.is_exact(name)]
 
     def seconds(self, strategy: str, size: int) -> float | None:
-        """Return the seconds of one call, None if it was not measured."""
+        """Return the seconds of one call of a strategy with ``size`` bytes, None if it was not
+        measured."""
         row = self.rows.get((strategy, size))
         return float(row["seconds"]) if row else None
 
@@ -82,7 +83,7 @@ class CollectiveMeasurements:
         return sort_by_value(drop_missing({name: self.seconds(name, size) for name in self.exact}))
 
     def fastest(self, size: int) -> str | None:
-        """Return the fastest exact strategy at a size, None without a measurement."""
+        """Return the fastest exact strategy at a size in bytes, None if none was measured."""
         return next(iter(self.competing(size)), None)
 
     def ranges(self) -> list[tuple[str, int, int]]:

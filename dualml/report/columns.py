@@ -44,7 +44,7 @@ SIGNS: dict[Tone, str] = {"good": "✓", "near": "≈", "bad": "≠", "muted": "
 
 def percent(x: Any) -> str:
     """Return a fraction as a percentage without the sign, for columns whose head has it: 0.5 →
-    ``50.0``."""
+    ``50.0``; a dash for None."""
     return numbers.percent(x).removesuffix(" %")
 
 
@@ -78,8 +78,9 @@ def table(
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:
-    """Yield one table with the caption ``table.NAME`` or, if given, ``table.CAPTION``, formatted
-    with ``values``; nothing without rows."""
+    """Yield one table with these columns (`columns`) and rows, and the caption ``table.NAME`` or,
+    if a ``caption`` is given, the message ``table.CAPTION``, formatted with ``values``; nothing
+    without rows. A row needs a value for each column."""
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
@@ -96,8 +97,8 @@ def tabulate(
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:
-    """Yield the `table` with a row per record, whose cells ``read`` returns; nothing without
-    records."""
+    """Yield the `table` with a row per record, whose cells the functions of ``read`` (`Columns`)
+    return; nothing without records. ``caption`` is the key of a message, as for `table`."""
     if every := list(records):
         shown = _read_columns(every, read)
         rows = zip(*shown.values(), strict=True)
@@ -112,9 +113,14 @@ def make_table(
     caption: str = "",
     labels: str = "column.{}",
 ) -> Table:
-    """Return a table with a row per record, whose cells ``read`` returns; also without records.
+    """Return a table with a row per record, whose cells the functions of ``read`` (`Columns`)
+    return; also without records.
 
     Args:
+        words: the messages.
+        name: name of the table, the end of its anchor.
+        records: any objects, one for each row.
+        read: the columns, and how a record's values are read.
         caption: text of the caption.
         labels: message of a column's label, with ``{}`` in the place of the column's key.
     """
@@ -178,7 +184,8 @@ def highlight_best(text: str, is_best: bool) -> Cell:
 
 
 def status_cell(trial_status: str, words: Messages) -> Cell:
-    """Return the cell of a trial's status, with its colour; an unknown status is shown as it is."""
+    """Return the cell of a trial's status in the page's language, with its colour; an unknown
+    status is shown as it is."""
     return Cell(
         words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted")
     )

@@ -157,8 +157,9 @@ def _format_change(two: Sequence[float] | None, shown: Any) -> str:
 
 
 def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
-    """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of A
-    and B above their distance and its limit. Pairs without compared losses are left out."""
+    """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of the
+    two runs, A and B, above their distance and its limit. Pairs without compared losses are left
+    out."""
     judged = [pair for pair in against.pairs if pair.curve]
     if not judged:
         return

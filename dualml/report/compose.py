@@ -39,7 +39,9 @@ class ComposedSection:
 
 
 def compose(run: RunData, words: Messages) -> Page:
-    """Return the page of a run in the language of the messages."""
+    """Return the page of a run in the language of the messages: the first screen with the verdict,
+    the notices and the leading results, then the sections of results, then the reference
+    sections."""
     every = (_compose_section(topic, run, words) for topic in topics() if topic.when(run))
     parts = [part for part in every if part.evidence or part.findings]
     results = [part for part in parts if part.topic.group == "results"]

@@ -29,7 +29,7 @@ class MeanInterval:
     @property
     def bounds(self) -> tuple[float, float]:
         """The bounds of the interval: the smallest and the largest value with too few seeds for
-        one, twice the mean with one seed."""
+        one; with one seed both bounds are the mean."""
         low, high = (self.mean if end is None else end for end in (self.low, self.high))
         return low, high
 

@@ -97,9 +97,10 @@ def moving_mean(values: Array, window: int) -> Array:
 
 
 def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve | None:
-    """Return mean and range over the trials that have the metric, cut to the shortest curve; None
-    if no trial has it. Only the training loss (``loss``) is smoothed, by a moving mean over a
-    thirtieth of its points: from 60 points on, and unless all trials train on full batches."""
+    """Return mean and range over the trials that have the metric, cut to the shortest curve, on an
+    axis of `axis_positions`; None if no trial has it. Only the training loss (``loss``) is
+    smoothed, by a moving mean over a thirtieth of its points: from 60 points on, and unless all
+    trials train on full batches."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None
@@ -135,8 +136,8 @@ def thin_keeping_extremes(x: Array, y: Array, points: int = 300) -> tuple[Array,
 
 
 def value_at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
-    """Return the last finite value recorded no later than ``epochs``, and the update at which it
-    was recorded; None without one."""
+    """Return the last finite value of a metric recorded no later than after ``epochs`` epochs, and
+    the number of the update at which it was recorded; None without one."""
     curve = trial.curves.get(metric)
     if curve is None:
         return None
@@ -152,8 +153,9 @@ def mean_lines(
     factor: float = 1.0,
     after: float = -np.inf,
 ) -> list[figure.Mark]:
-    """Return the mean curves of arms on all backends that have the metric, multiplied by
-    ``factor``, without points whose position on the axis is at or before ``after``."""
+    """Return the mean curves (`mean_curve`) of arms on all backends that have the metric, by
+    backend, then by arm: lines of at most about 300 points, multiplied by ``factor``, without
+    points whose position on the axis is at or before ``after``."""
     marks: list[figure.Mark] = []
     for backend, arm in itertools.product(run.backends, arms):
         if curve := mean_curve(run.select(arm, backend), metric, axis):

@@ -97,8 +97,15 @@ def distance_panel(
     floor: float,
 ) -> Panel:
     """Return a panel with, at each update, the largest distance and the smallest limit of each pair
-    over its seeds, cut to the shortest; a limit is ``margin`` times the envelope, which is at least
-    ``floor``."""
+    over its seeds, cut to the shortest.
+
+    Args:
+        words: the messages.
+        pairs: name of a pair → for each seed the lists ``step``, ``loss`` (distance) and
+            ``envelope``; None is an unknown value.
+        y: the axis of the distances (`distance_axis`).
+        margin, floor: a limit is ``margin`` times the envelope, which is at least ``floor``.
+    """
     marks: list[Mark] = []
     for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)

@@ -45,8 +45,8 @@ NOBODY = SeriesId()
 class LegendEntry:
     """The style of an arm, a backend or a series, and its entry in the legend.
 
-    Attributes that a key leaves empty are set by another key of the same mark: an arm sets the
-    colour, its backend the stroke. Without any key a mark is a solid line in ink.
+    What an entry leaves empty is set by another entry of the same mark: an arm sets the colour, its
+    backend the stroke. Without any entry a mark is a solid line in ink.
 
     Args:
         label: text in the legend; the name if it is empty.

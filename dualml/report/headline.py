@@ -29,7 +29,8 @@ def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
 
 
 def is_split_comparison(run: RunData, s: Serial) -> bool:
-    """Return whether a split arm is compared with its whole model."""
+    """Return whether a comparison is of a split arm of the run, which is compared with the whole
+    model."""
     return s.arm in run.arms and ranks.is_split(run, s.arm)
 
 

@@ -34,7 +34,7 @@ def describe_try(tried: SizeAttempt, words: Messages) -> str:
 
 
 def format_losses(tried: SizeAttempt) -> str:
-    """Return the first and the last loss of a try, e.g. ``4.2 → 3.9``."""
+    """Return the first and the last loss of a try, e.g. ``4.2 → 3.9``; it must have one."""
     return " → ".join(numbers.loss(loss) for loss in (tried.losses[0], tried.losses[-1]))
 
 

@@ -19,8 +19,8 @@ MAX_ARMS_PER_FIGURE = 7  # arms that can be told apart in one figure
 def learning_figure(
     run: RunData, words: Messages, group: str, arms: Sequence[str], axis: str
 ) -> Figure:
-    """Return a figure of training loss above test accuracy, against epochs, updates or seconds
-    (``axis``)."""
+    """Return a figure of the arms' training loss above their test accuracy on all backends, against
+    ``axis``: ``epochs``, ``updates`` or ``seconds``. ``group`` is the name of their group."""
     logarithmic = axis == "updates" and _needs_log_axis(run, arms)
     label = words(f"axis.{axis}") + (words("axis.log") if logarithmic else "")
     x = Axis(label, "symlog" if logarithmic else "linear", low=0)

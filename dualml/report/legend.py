@@ -25,23 +25,24 @@ def colors(run: RunData) -> dict[str, str]:
 
 
 def arms(run: RunData, names: Iterable[str]) -> list[LegendEntry]:
-    """Return the keys of arms in the colours of `colors`, by position in the group; figures with
-    keys from `distinct_colors` may colour the same arms otherwise. No colour for an unknown arm."""
+    """Return the legend entries of arms in the colours of `colors`, by position in the group;
+    figures with entries from `distinct_colors` may colour the same arms otherwise. No colour for an
+    unknown arm."""
     known = colors(run)
     return [LegendEntry("arm", name, color=known.get(name, "")) for name in names]
 
 
 def distinct_colors(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[LegendEntry]:
-    """Return keys coloured by position among ``names`` in ten colours, which then repeat, and black
-    for ``base``, the name that others are compared with."""
+    """Return legend entries coloured by position among ``names`` in ten colours, which then repeat,
+    and black for ``base``, the name that others are compared with."""
     others = [name for name in names if name != base]
     known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
     return [LegendEntry(kind, name, color=known.get(name, "black")) for name in names]
 
 
 def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEntry]:
-    """Return the keys of backends (None: all of the run), each with the stroke of its framework;
-    further backends of a framework get a spare stroke."""
+    """Return the legend entries of backends (None: all of the run), each with the stroke of its
+    framework; further backends of a framework get a spare stroke."""
     strokes: dict[str, str] = {}
     for k, backend in enumerate(run.backends):
         stroke = FRAMEWORKS.get(run.framework(backend), "")
@@ -52,7 +53,8 @@ def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEnt
 
 
 def colored_backends(names: Sequence[str], marker: str = "circle") -> list[LegendEntry]:
-    """Return the keys of backends by colour, for points of figures in which arms have no colour."""
+    """Return legend entries that give each backend a colour, by its position, and the same marker,
+    for points of figures in which arms have no colour."""
     return [
         LegendEntry("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker)
         for k, b in enumerate(names)
@@ -60,9 +62,9 @@ def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Legen
 
 
 def strategies(names: Iterable[str]) -> list[LegendEntry]:
-    """Return the keys of aggregation strategies, each once, in the order of all known
-    strategies: the same colour and marker everywhere, also for strategies of other versions,
-    which come last."""
+    """Return the legend entries of aggregation strategies, each once, in the order of all known
+    strategies: the same colour and marker everywhere. Names that this version does not know come
+    last, by name."""
     from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 
     used = set(names)
@@ -79,15 +81,15 @@ def strategies(names: Iterable[str]) -> list[LegendEntry]:
 
 
 def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
-    """Return the keys without markers, for curves of many points."""
+    """Return copies of legend entries without markers, for curves of many points."""
     return [replace(key, marker="") for key in keys]
 
 
 def series(
     words: Messages, prefix: str, kind: str, names: Collection[str] | None = None
 ) -> list[LegendEntry]:
-    """Return the keys of a ``kind`` of series of the palette (of ``names`` only, if they are
-    given), labelled by the messages ``PREFIX.NAME``."""
+    """Return the legend entries of the series in `palette.SERIES` under ``kind`` (only of those in
+    ``names``, if they are given), labelled by the messages ``PREFIX.NAME``."""
     return [
         LegendEntry("series", name, words(f"{prefix}.{name}"), color=color)
         for name, color in SERIES[kind].items()
@@ -96,7 +98,7 @@ def series(
 
 
 def closed_form(words: Messages) -> LegendEntry:
-    """Return the key of the marks at values of the closed form
+    """Return the legend entry of the marks at values of the closed form
     (`presentation.closed_form_mark`)."""
     label = words("zero.closed")
     return LegendEntry("series", "closed", label, color="black", marker="diamond", hollow=True)

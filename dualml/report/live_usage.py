@@ -23,7 +23,7 @@ MB, MIB = 1e6, 2**20
 @dataclass(frozen=True)
 class RankUsage:
     """The latest usage sample of a rank, and the previous one of the same process (None: there is
-    none)."""
+    none). ``trial`` has the names of its folders: arm, backend, ``seedN``."""
 
     run: Path
     trial: tuple[str, str, str]
@@ -37,8 +37,8 @@ class RankUsage:
         return self.now.device or DeviceSample()
 
     def rate(self, key: str) -> float | None:
-        """Return the increase of the counter ``key`` per second between both samples, None without
-        a previous sample."""
+        """Return the increase of the counter ``key``, a field of `Sample`, per second between both
+        samples, None without a previous sample."""
         return None if self.before is None else counter_rate(self.before, self.now, key)
 
     def describe(self) -> JsonObject:

@@ -44,7 +44,7 @@ def compares_methods(run: RunData) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class MethodResult(ArmResult):
-    """A training arm on a backend."""
+    """A training arm on a backend: its baseline, its verdict, its costs and its code."""
 
     @property
     def arm_settings(self) -> Arm:
@@ -117,8 +117,8 @@ class MethodResult(ArmResult):
 
     @cached_property
     def same_precision_comparisons(self) -> list[Serial]:
-        """Comparisons of a low-precision method with our own training in the same precision, by its
-        envelope."""
+        """Comparisons of a low-precision method with dualml's own training in the same precision,
+        by the envelope of that training, one per seed."""
         return self._own_comparisons(self.run.lowered)
 
     @property
@@ -177,7 +177,7 @@ class MethodResult(ArmResult):
     @property
     def closed_form_ratio(self) -> float | None:
         """`step_ratio` by the closed form: a backward pass costs two forward passes, and the
-        threads of all processes share them without overhead. None for a plain arm, in another
+        threads of all processes share this work without overhead. None for a plain arm, in another
         precision, whose arithmetic has another speed, or if the number of threads is unknown.
 
         Source: Narayanan et al. 2021, appendix, for the passes.
@@ -316,8 +316,8 @@ def is_plain(arm: Arm) -> bool:
 
 
 def method_results(run: RunData, *, ok: bool = True) -> list[MethodResult]:
-    """Return every training arm on every backend that has a successful trial or, unless ``ok``, any
-    trial."""
+    """Return every training arm on every backend, by arm, then by backend, that has a successful
+    trial or, unless ``ok``, any trial."""
     places = [
         (t.arm, t.backend)
         for arm in ranks.training_arms(run)

@@ -14,7 +14,9 @@ BACKENDS_PLACEHOLDER = "\0"
 
 
 class Notes(list[Item]):
-    """A list of sentences made from the messages ``say.TOPIC.*``.
+    """A list of sentences made from the messages ``say.TOPIC.*``, where TOPIC is ``topic``.
+
+    Each sentence has the anchor ``target`` of its evidence, as last set (`set_anchor`).
 
     Example:
         >>> notes = Notes(Messages("en"), "speed")
@@ -34,21 +36,23 @@ class Notes(list[Item]):
         self.target = target
 
     def add(self, key: str, n: float | None = None, /, **values: Any) -> None:
-        """Add a sentence; with a number ``n`` in its singular or plural form."""
+        """Append the sentence of the message ``say.TOPIC.KEY``, formatted with ``values``; with a
+        number ``n`` in its singular or plural form."""
         self.append(self._item(key, n, values))
 
     def add_warning(self, key: str, n: float | None = None, /, **values: Any) -> None:
-        """Add a sentence that states a limitation of the results."""
+        """Append a sentence as `add` does, marked as a limitation of the results."""
         self.append(replace(self._item(key, n, values), warning=True))
 
     def format_part(self, key: str, /, **values: Any) -> str:
-        """Return the text of a part of a sentence; empty if one of the values is None."""
+        """Return the message ``say.TOPIC.KEY``, formatted with ``values``, to be used in another
+        sentence; empty if one of the values is None. Nothing is added."""
         known = None not in values.values()
         return self.words(f"say.{self.topic}.{key}", **values) if known else ""
 
     def add_joined(self, key: str, parts: Iterable[str], /, **values: Any) -> bool:
-        """Add a sentence with the non-empty parts, joined, as its ``values``; nothing without any.
-        Return whether a sentence was added."""
+        """Append the sentence ``key`` (`add`) with the non-empty parts, joined by semicolons, as
+        its value ``values``; nothing without any. Return whether a sentence was added."""
         if text := self.words.semicolons([part for part in parts if part]):
             self.add(key, values=text, **values)
         return bool(text)
@@ -63,13 +67,13 @@ class Notes(list[Item]):
         warning: bool = False,
         **values: Any,
     ) -> None:
-        """Collect a sentence about one backend; `add_collected` adds equal sentences once, with the
-        names of all their backends."""
+        """Collect the sentence ``key`` (`add`) about one backend, whose name it calls ``backend``;
+        `add_collected` appends equal sentences once, with the names of all their backends."""
         item = self._item(key, n, {"backend": BACKENDS_PLACEHOLDER, **values})
         self.collected.setdefault(replace(item, warning=warning), []).append(backend)
 
     def add_collected(self) -> None:
-        """Add the sentences of `add_per_backend`, in the order of their first backends, and forget
+        """Append the sentences of `add_per_backend`, in the order of their first calls, and forget
         them."""
         for item, backends in self.collected.items():
             self.append(

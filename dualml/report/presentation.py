@@ -47,7 +47,7 @@ def interval_line(
     **look: Any,
 ) -> LineMark:
     """Return a line through means over seeds, multiplied by ``factor``, with their intervals as
-    error bars if any is known."""
+    error bars if any is known. ``look`` sets other fields of `LineMark`."""
     known = any(s.low is not None for s in means)
     low, high = ([factor * s.bounds[k] for s in means] if known else None for k in (0, 1))
     return LineMark(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
@@ -74,8 +74,8 @@ def stacked_bars(
     height: float = 0.68,
     suffix: str = "",
 ) -> Iterator[Bar]:
-    """Yield parts of a time, multiplied by ``scale``, as adjacent bars in row ``y``, each a series
-    named by the part and ``suffix``; ``text`` stands at the end."""
+    """Yield the parts of a time (name → seconds), multiplied by ``scale``, as adjacent bars in row
+    ``y``, each a series named by the part and ``suffix``; ``text`` stands at the end."""
     left = 0.0
     for part, seconds in parts.items():
         yield Bar(y, scale * seconds, SeriesId(series=part + suffix), left, height)
@@ -94,8 +94,15 @@ def bar_panels(
     bars: Callable[[float, P], Iterable[Mark]],
     more: Callable[[Sequence[P]], Iterable[Mark]] = lambda _: (),
 ) -> list[Panel]:
-    """Return a panel per backend with the bars of each of its arms in a row; ``label`` is that of
-    the common axis, ``more`` returns further marks of a panel."""
+    """Return a panel per backend with a row per record of that backend, labelled by its arm.
+
+    Args:
+        records: the results to show.
+        backends: the backends, in the order of the panels.
+        label: label of the x axis.
+        bars: (row, from 0; record) → the marks of the row.
+        more: records of the backend → further marks of its panel.
+    """
     panels = []
     for backend in backends:
         own = [r for r in records if r.backend == backend]
@@ -113,8 +120,17 @@ def stacked_panels(
     text: Callable[[str, str], str],
     pixels: float,
 ) -> list[Panel]:
-    """Return a panel per backend with a row of ``pixels`` per arm: its ``parts`` as adjacent bars
-    with the ``text`` at their end, nothing without parts."""
+    """Return a panel per backend with a row of ``pixels`` height per arm of ``names``; a row
+    without parts is empty.
+
+    Args:
+        names: the arms.
+        backends: the backends, in the order of the panels.
+        label: label of the x axis.
+        parts: (arm, backend) → part → value, drawn as adjacent bars; None or empty: no bars.
+        text: (arm, backend) → text at the end of the bars.
+        pixels: height of a row.
+    """
     panels = []
     for backend in backends:
         known = ((y, arm, parts(arm, backend)) for y, arm in enumerate(names))
@@ -149,8 +165,8 @@ def format_on_backend(words: Messages, backend: str, seconds: float) -> str:
 def format_values(
     arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]
 ) -> str:
-    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``, without
-    those that are a dash; a dash if all are."""
+    """Return the values of a figure, ``value(arm, backend)``, as text, e.g. ``ring torch 1.2, ring
+    mindspore 1.3``, without those that are a dash; a dash if all are."""
     places = [(arm, backend) for arm in arms for backend in backends]
     known = [(place, text) for place in places if (text := value(*place)) != numbers.NO_VALUE]
     return (
@@ -160,8 +176,8 @@ def format_values(
 
 def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
     """Return the smallest, the median and the largest value, as factors, in texts ``low``,
-    ``typical`` and ``high``, with the places ``low_at`` and ``high_at`` of the extremes. There must
-    be a value."""
+    ``typical`` and ``high``, and under ``low_at`` and ``high_at`` the texts that ``place`` returns
+    for the keys of the extremes. There must be a value."""
     ends = {
         "low": min(values, key=lambda at: values[at]),
         "high": max(values, key=lambda at: values[at]),
@@ -176,8 +192,9 @@ def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dic
 def compare_speed(
     a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]
 ) -> dict[str, str]:
-    """Return which of two is slower by the median of the ratios b / a (``slow`` and ``fast``), and
-    the `format_extremes` of how many times as long the slower one takes."""
+    """Return which of ``a`` and ``b`` is slower by the median of the ratios b / a of their times
+    (``slow`` and ``fast``), and the `format_extremes` of how many times as long the slower one
+    takes. There must be a ratio."""
     up = median(ratios.values()) >= 1
     times = {at: ratio if up else 1 / ratio for at, ratio in ratios.items()}
     return {"slow": b if up else a, "fast": a if up else b, **format_extremes(times, place)}
@@ -188,7 +205,8 @@ def summarize_predictions(
 ) -> dict[str, object]:
     """Summarise ratios of predicted to measured values: how many there are (``k``), how many lie
     within a factor of two (``inside``), the median (``typical``), and the one furthest from 1 in
-    either direction with its place (``worst``, ``at``)."""
+    either direction (``worst``) with the text that ``place`` returns for its key (``at``). There
+    must be a ratio; none may be 0."""
     at = max(ratios, key=lambda key: max(ratios[key], 1 / ratios[key]))
     return {
         "k": len(ratios),

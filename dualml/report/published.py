@@ -29,7 +29,8 @@ COLORS = CYCLE[:5]
 
 
 def tables(words: Messages) -> Iterator[Table]:
-    """Yield all tables about the published curves."""
+    """Yield all tables about the published curves: errors, errors by size, formulas, hardware,
+    sources."""
     yield errors(words)
     yield bands(words)
     yield formulas(words)

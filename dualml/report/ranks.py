@@ -152,8 +152,9 @@ def median_step_seconds(run: RunData, arm: str, backend: str) -> float | None:
 
 
 def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
-    """Return for each rank, in order, the seconds per update of computing, waiting and transferring
-    and of the whole update (``step_s``), means over the seeds; empty if they were not recorded."""
+    """Return for each rank, in order, the seconds per update of computing (``compute_s``), waiting
+    (``wait_s``), transferring (``transfer_s``) and the whole update (``step_s``), means over the
+    seeds; empty if they were not recorded."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
     whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
     trials = [t for t in whole if t.ranks]
@@ -164,7 +165,8 @@ def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each quantity over rows, one per rank or per seed; there must be a row."""
+    """Return the mean of each quantity (key) over rows, one per rank or per seed, which all have
+    the keys of the first; there must be a row."""
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 

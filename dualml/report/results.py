@@ -36,8 +36,11 @@ def _mean_over_seeds(
 class ArmResult:
     """Results of the successful trials of an arm on one backend; None for unknown quantities.
 
-    ``step`` (including the time between two updates) and ``epoch`` in seconds, ``rate`` in samples
-    per second, ``accuracy`` on the test set, ``share`` of the time spent on communication.
+    By seed (seed → value): ``steps``, seconds of an update, ``accuracies`` on the test set,
+    ``losses``, the final ones. Means over the seeds with their intervals (`MeanInterval`): ``step``
+    (including the time between two updates) and ``epoch`` in seconds, ``rate`` in samples per
+    second, ``accuracy`` as a fraction, ``loss``, ``updates``, ``share`` of the time spent on
+    communication.
     """
 
     run: RunData = field(repr=False)
@@ -113,8 +116,8 @@ def accuracy_gap(a: ArmResult, b: ArmResult) -> Gap | None:
 
 
 def format_gap(gap: Gap, words: Messages) -> str:
-    """Return ``−3.20 points (−4.10 … −2.30)``, or say that there are too few seeds for an
-    interval."""
+    """Return a gap as text, ``−3.20 points (−4.10 … −2.30)``; with too few seeds for an interval
+    the mean with the number of seeds instead."""
     if gap.kind == "few":
         return words.plural("gap.told_few", gap.seeds, gap=gap)
     return words("gap.told", gap=gap)

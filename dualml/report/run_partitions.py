@@ -33,7 +33,8 @@ class PartitionSummary:
     """A partition over ``ranks`` ranks, the arms that train on it, and its statistics for each
     seed.
 
-    ``epoch_stats``: seed → one statement (`dualml.parallel.partition.stats`) per epoch.
+    ``epoch_stats``: seed → the statistics of each epoch, with the fields of
+    `dualml.parallel.partition.PartitionStats` as keys.
     """
 
     settings: Mapping[str, Any]
@@ -63,13 +64,14 @@ class PartitionSummary:
         return [s for statements in self.epoch_stats.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
-        """Return the mean of the count named ``what`` over epochs and seeds, None if it is
-        unknown."""
+        """Return the mean of a count, the field ``what`` of `PartitionStats`, over epochs and
+        seeds, None if it is unknown."""
         return numbers.mean([s.get(what) for s in self.all_epochs])
 
     def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
-        """Return mean and maximum of the skew measure named ``what`` over ranks, epochs and seeds;
-        ranks without samples are ignored. Two Nones if it is unknown."""
+        """Return mean and maximum of a skew measure, the field ``what`` of `PartitionStats` with a
+        value per rank, over ranks, epochs and seeds; ranks without samples are ignored. Two Nones
+        if it is unknown."""
         known = [
             v for s in self.all_epochs for v in s.get(what) or () if numbers.is_finite_number(v)
         ]

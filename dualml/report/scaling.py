@@ -20,7 +20,7 @@ OVERSUBSCRIBED, UNKNOWN, NO_BASE = "oversubscribed", "unknown", "no_base"
 
 @dataclass(frozen=True, eq=False)
 class ScalingPoint(ArmResult):
-    """An arm of a scaling family on one backend."""
+    """An arm of a scaling family (`scaling_families.Family`) on one backend."""
 
     family: Family
 
@@ -168,7 +168,8 @@ def scaling_points(run: RunData) -> list[ScalingPoint]:
 def family_name(
     family: Family, every: Sequence[Family], words: Messages, key: str = "scaling"
 ) -> str:
-    """Return ``strong scaling``, with the strategy if the families of the kind have several."""
+    """Return the name of a family's kind of scaling, the message ``KEY.KIND``, e.g. ``strong
+    scaling``, with the strategy if the families of this kind in ``every`` have several."""
     kind = words(f"{key}.{family.kind}")
     same = {f.strategy for f in every if f.kind == family.kind}
     return kind if len(same) < 2 else words("scaling.by", kind=kind, strategy=family.strategy)

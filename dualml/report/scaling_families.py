@@ -133,17 +133,24 @@ def crowding_notices(
 
 def speedup(kind: str, n: int, one: float, many: float) -> float:
     """Return the speed-up: T₁ / Tₙ for strong scaling, n T₁ / Tₙ for weak scaling (Gustafson's
-    scaled speed-up), where T is the time of an update."""
+    scaled speed-up).
+
+    Args:
+        kind: ``strong`` or ``weak``.
+        n: number of ranks.
+        one, many: T₁ and Tₙ, the times of an update on one rank and on n.
+    """
     return one / many * (n if kind == WEAK else 1)
 
 
 def amdahl(n: float, one: float, serial: float, communication: float = 0.0) -> float:
-    """Return T₁ / (u + (T₁ - u) / n + c): each of n ranks repeats the parameter update u, does its
-    share of the rest of T₁, and communicates for c. All times in seconds."""
+    """Return T₁ / (u + (T₁ - u) / n + c), the speed-up if each of n ranks repeats the parameter
+    update u (``serial``), does its share of the rest of T₁ (``one``, the update of the single
+    rank), and communicates for c. All times in seconds."""
     return one / (serial + (one - serial) / n + communication)
 
 
 def gustafson(n: int, one: float, communication: float = 0.0) -> float:
-    """Return n T₁ / (T₁ + c): each of n ranks does all the work of the single rank, and
-    communicates for c. All times in seconds."""
+    """Return n T₁ / (T₁ + c), the speed-up if each of n ranks does all the work of the single rank,
+    T₁ (``one``), and communicates for c. All times in seconds."""
     return n * one / (one + communication)

@@ -86,8 +86,9 @@ class ShardingResult(MethodResult):
 
 
 def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | None:
-    """Return the cell of the worst verdict against one rank, over backends and seeds; the status
-    and the reason if a result has no successful trial; None without a verdict."""
+    """Return the cell of the worst verdict against one rank over the results of an arm on several
+    backends, and over seeds; the status and the reason if a result has no successful trial; None
+    without a verdict."""
     for r in same:
         if not r.trials:
             failed = r.run.select(r.arm, r.backend, ok=False)[0]

@@ -33,8 +33,9 @@ def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
 
 
 def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list[Cell]:
-    """Return for each phase the cell of its largest distance, and below it the largest ratio of a
-    distance to its envelope, which may be at another tensor or step."""
+    """Return for each of the ``phases`` the cell of its largest distance, and below it the largest
+    ratio of a distance to its envelope, which may be at another tensor or step; a dash where
+    unknown."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
@@ -80,7 +81,8 @@ def format_divergence(first: JsonMapping | None, words: Messages) -> str:
 
 
 def divergence_fields(first: JsonMapping, words: Messages) -> dict[str, str]:
-    """Return step, phase, distance and envelope of a divergence as values of a sentence."""
+    """Return the texts ``step``, ``phase`` (with the tensor), ``distance`` and ``envelope`` of a
+    divergence, as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
     # The phase already names the loss.
     name = f" {tensor}" if tensor and tensor != phase else ""
@@ -127,8 +129,8 @@ def verdict_table(verdicts: RunVerdicts, words: Messages) -> Table:
 
 def serial_lines(verdicts: RunVerdicts, words: Messages) -> Iterator[str]:
     """Yield a sentence with how many comparisons with one rank are equal or statistically equal,
-    then a line for each that is not exactly ``equal``, also for those of methods with our own
-    training in their precision."""
+    then a line for each that is not exactly ``equal``, and for each such comparison of a
+    low-precision method with dualml's own training in the same precision."""
     judged = [c for c in verdicts.serial or () if c.verdict]
     if judged:
         yield words("headline.serial", equal=sum(c.is_equal for c in judged), n=len(judged))
@@ -139,7 +141,8 @@ def serial_lines(verdicts: RunVerdicts, words: Messages) -> Iterator[str]:
 
 
 def explain_verdict(c: TrialComparison, words: Messages) -> str:
-    """Return one phrase that explains a verdict; empty if the verdict says it all."""
+    """Return one phrase that explains a verdict: where the trials diverged, or else the reason,
+    with its evidence if there is any; empty if they stayed inside the envelope."""
     why = words.get(f"reason.{c.reason}", c.reason)
     if c.reason == "inside_envelope":
         return ""  # the verdict says it already

@@ -27,7 +27,8 @@ DECIDED_BY_FOLDER = {
 
 
 def join_names(names: Any) -> Any:
-    """Join several names with commas, and return anything else unchanged."""
+    """Join a list or tuple of names with commas, to None if it is empty; return anything else
+    unchanged."""
     return ",".join(names) or None if isinstance(names, list | tuple) else names
 
 
@@ -93,7 +94,8 @@ class RunRequest(StrictModel):
 
     @model_validator(mode="after")
     def check_values(self) -> Self:
-        """Check ranges, texts and combinations, and that the optional libraries are there."""
+        """Check ranges, texts and combinations, and that TensorBoard's library is installed if it
+        is asked for; raise `UserError` for the first fault. Return the request itself."""
         from dualml.algorithms.communicator.rendezvous import check_rendezvous
         from dualml.experiment.arm import MAX_RANKS
         from dualml.runner.jobs.sbatch import check_name
@@ -119,19 +121,21 @@ class RunRequest(StrictModel):
         return self
 
     def with_values(self, **values: Any) -> RunRequest:
-        """Return the request with other values of some fields, which are checked, too."""
+        """Return a new request with other values of some fields; all fields are checked anew."""
         return RunRequest(**{**dict(self), **values})
 
     def to_resume(self, folder: Path, *, out: Path | None) -> RunRequest:
-        """Return the request that resumes this run in its folder: without the fields that the
-        folder decides, and without the number of ranks, but for ``out`` and the rendezvous."""
+        """Return the request that resumes this run in ``folder``: without the experiment, its name,
+        and the fields that the folder decides, and without rank, hosts and number of ranks. The
+        rendezvous stays, and ``out`` is the given one."""
         left = {name: RunRequest.model_fields[name].default for name in DECIDED_BY_FOLDER.values()}
         kept = {"rendezvous": self.rendezvous, "out": out, "resume": folder}
         none: dict[str, Any] = dict.fromkeys(("lab", "name", "world_size", "rank", "hosts"))
         return self.with_values(**{**left, **none, **kept})
 
     def check_resumable(self) -> None:
-        """Raise `UserError` for an option that the run folder decides."""
+        """Raise `UserError` if a field is set that the run folder decides (`DECIDED_BY_FOLDER`),
+        such as the seeds."""
         for option, field in DECIDED_BY_FOLDER.items():
             if getattr(self, field) not in (None, False, ()):
                 text = f"--resume goes on with what {self.resume} says; leave out --{option}"

@@ -33,8 +33,9 @@ from dualml.runner.session.verdicts import VerdictListener
 def run(request: RunRequest) -> RunOutcome:
     """Run everything that a request asks for, in the role of this process.
 
-    After an interruption nothing is judged; a lost rank ends the trials only. Neither is raised:
-    the outcome has the exit code and the reason.
+    After an interruption nothing is judged; after the loss of a rank no further trial starts, and
+    those that have ended are judged. Neither is raised: the outcome has the exit code and the
+    reason.
 
     Raises:
         UserError: wrong input, before anything is written.
@@ -75,8 +76,8 @@ def run(request: RunRequest) -> RunOutcome:
 
 
 def measure_environs(frozen: FrozenRun) -> dict[str, dict[str, str]]:
-    """Return the environment variables of each backend's workers; the first time on a machine it is
-    measured which are best."""
+    """Return backend → environment variables of its workers; the first time on a machine, the best
+    ones are found by measurements."""
     threads = frozen.folder.run.options.threads
     with show_activity(frozen.words("run.preparing"), quiet=frozen.quiet):
         return {name: info.environ(threads) for name, info in frozen.infos.items()}
@@ -98,7 +99,8 @@ class TrialsDisplay:
 
 @contextlib.contextmanager
 def show_trials(frozen: FrozenRun) -> Iterator[TrialsDisplay]:
-    """Show the progress of the trials, and verdicts as soon as they are known, inside the block."""
+    """Print the notices of a run, show the progress of its trials and verdicts as soon as they are
+    known, and yield the display that must be told each event of a trial."""
     folder, words = frozen.folder, frozen.words
     pending = [trial.key for trial in folder.pending()]
     work = estimate_work(frozen.plan, pending)
@@ -111,14 +113,16 @@ def show_trials(frozen: FrozenRun) -> Iterator[TrialsDisplay]:
 
 
 def interrupt(frozen: FrozenRun) -> RunOutcome:
-    """Record what the trials have done, and print how to go on."""
+    """Write the trials' records as they are, print how to resume the run, and return the outcome of
+    an interrupted run."""
     frozen.folder.write()
     print_notice(frozen.words("run.interrupted", command=resume_command(frozen.folder)))
     return RunOutcome(EXIT_INTERRUPTED, frozen.folder)
 
 
 def lose_rank(frozen: FrozenRun, why: str) -> None:
-    """Record what the trials have done, and print that a rank on another machine is gone."""
+    """Write the trials' records as they are, and print that a rank on another machine is gone
+    (``why``) and how to resume the run."""
     frozen.folder.write()
     print_notice(frozen.words("ranks.lost", why=why, command=resume_command(frozen.folder)))
 
@@ -136,7 +140,7 @@ def judge(frozen: FrozenRun) -> RunVerdicts:
 
 
 def report(frozen: FrozenRun) -> None:
-    """Write the report, if it was asked for."""
+    """Write the report into the run folder, if the request asks for one."""
     if frozen.request.report:
         from dualml.report import render
 
@@ -145,7 +149,14 @@ def report(frozen: FrozenRun) -> None:
 
 
 def conclude(frozen: FrozenRun, parity: RunVerdicts, lost: str) -> RunOutcome:
-    """Return the outcome of trials and verdicts; ``lost`` says which rank is gone, if one is."""
+    """Return the outcome of a run: `EXIT_FAILED` if a trial failed or was interrupted or all are
+    unsupported, else `EXIT_DIFFERENT` or `EXIT_OK` by the worst verdict.
+
+    Args:
+        frozen: the run, whose trials have ended.
+        parity: its verdicts.
+        lost: which rank on another machine is gone; empty if none is.
+    """
     folder, why, remedy = frozen.folder, lost, ""
     statuses = {trial.status for trial in folder.trials.values()}
     if not (statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}):

@@ -46,10 +46,10 @@ WAKE_S = 0.1, 0.5
 
 
 class Membership:
-    """Membership of this process in the cluster.
+    """Membership of this process in the cluster, the group of all ranks that MindSpore has formed.
 
     Attributes:
-        join_method: ``alone``, ``store``, ``scheduler`` or ``env``.
+        join_method: ``alone``, ``store``, ``scheduler`` or ``env``, see `join`.
         broken: whether a collective has failed; then leaving does not wait for other ranks.
     """
 
@@ -63,9 +63,9 @@ class Membership:
         self._left = False
 
     def group_name(self, ranks: Sequence[int]) -> str | None:
-        """Return MindSpore's name of a group of world ranks, None for a single rank; only members
-        call it, and all of them. A smaller group than the world is made at the first call. Raise
-        `CommunicationError` if MindSpore cannot."""
+        """Return MindSpore's name of the group of these world ranks, None for a single rank. All
+        members of the group call it, and no others; a group smaller than the world is made at the
+        first call. Raise `CommunicationError` if MindSpore cannot make it."""
         chosen = tuple(ranks)
         if len(chosen) == 1:
             return None
@@ -94,9 +94,12 @@ class Membership:
 
 
 def join(place: RankContext, device: str = "cpu") -> Membership:
-    """Join the cluster of all ranks, within about ``place.timeout`` seconds. In this process
-    operators run when they are called from then on, and for several ranks MindSpore's environment
-    variables for the cluster are set.
+    """Join the cluster of all ranks, within about ``place.timeout`` seconds; all ranks call it. In
+    this process operators run when they are called from then on, and for several ranks MindSpore's
+    environment variables for the cluster are set.
+
+    Ranks meet at a key-value store in rank 0, where MindSpore's version lacks it at a scheduler
+    process, or, for a rendezvous ``env://``, as ``msrun`` has arranged.
 
     Raises:
         CommunicationError: ranks missing, by number; a port in use; a cluster that does not form.
@@ -138,8 +141,9 @@ def join(place: RankContext, device: str = "cpu") -> Membership:
 
 
 def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membership:
-    """Join at an address: rank 0 opens ``port`` (0: a free one) and publishes it; the others read
-    it from the store of notes and ignore ``port``. ``way`` is ``store`` or ``scheduler``. Raise
+    """Join at an address: rank 0 opens ``port`` (0: a free one) of ``host`` and publishes it; the
+    others wait for it in ``place.store`` and ignore ``port``. ``way`` is ``store`` or
+    ``scheduler``, see `join`; rank 0 falls back to a scheduler if the store does not work. Raise
     `CommunicationError` if the cluster does not form."""
     key = f"address.{place.key}"
     store = scheduler = None
@@ -181,8 +185,8 @@ def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membe
 
 
 def check_environment(place: RankContext) -> None:
-    """Raise UserError for ``env://`` if ``msrun`` has prepared nothing, or something for other
-    ranks."""
+    """Raise UserError unless the environment is that of an ``msrun`` worker among ``place.size``
+    ranks, which a rendezvous ``env://`` needs."""
     settings = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
     if settings != {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": str(place.size)}:
         raise UserError(
@@ -212,16 +216,16 @@ def join_by_environment(place: RankContext) -> Membership:
 
 
 def register_world_group(place: RankContext) -> None:
-    """Register the world under a second name: `send` of MindSpore 2.10 asks for it by the name it
-    has on another device, and fails."""
+    """Register this rank and the number of ranks under the world group's name on another device,
+    which `send` of MindSpore 2.10 looks up even on a CPU."""
     for cache, value in (("_GROUP_RANK_CACHE", place.rank), ("_GROUP_SIZE_CACHE", place.size)):
         getattr(private, cache, {})["hccl_world_group"] = value
 
 
 @contextmanager
 def report_join_errors(place: RankContext) -> Iterator[None]:
-    """Turn MindSpore's errors of joining into a `CommunicationError` that names the ranks that were
-    not heard from, and post its reason for the other ranks."""
+    """Turn MindSpore's errors inside the block into a `CommunicationError` that names the ranks of
+    which ``place.store`` has no note yet, and post its reason there for the other ranks."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
@@ -252,8 +256,9 @@ def shorten_sleeps() -> Iterator[None]:
 
 
 def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
-    """Post ``note`` under ``what``, wait for those of all ranks and return rank → note; raise an
-    error that names the ranks that sent none. All ranks call it."""
+    """Post ``note``, a text, for the step ``what`` in ``place.store``, wait for those of all ranks
+    and return rank → note; raise an error that names the ranks that sent none. All ranks call
+    it."""
     everyone = range(place.size)
     notes = all_gather_via_store(
         place.store, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
@@ -262,8 +267,8 @@ def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
 
 
 def wait_for_note(place: RankContext, key: str) -> str:
-    """Wait for the note that rank 0 posts under ``key`` and return it; raise `CommunicationError`
-    at the timeout."""
+    """Wait until rank 0 has stored a text under ``key`` in ``place.store`` and return it; raise
+    `CommunicationError` after ``place.timeout`` seconds."""
     end_ = time.monotonic() + place.timeout
     while (note := place.store.get(key)) is None:
         if time.monotonic() > end_:

@@ -16,7 +16,8 @@ from dualml_ms.algorithms.cluster import Membership, first_line
 
 
 class MindSporeCollectives(Communicator):
-    """The collectives of a `dualml_ms.algorithms.communicator.MindSporeCommunicator`."""
+    """The collectives of a `dualml_ms.algorithms.communicator.MindSporeCommunicator`, its base
+    class."""
 
     member: Membership
 
@@ -79,8 +80,9 @@ class MindSporeCollectives(Communicator):
     def _scatter_native(
         self, x: ms.Tensor, parts: Sequence[ms.Tensor] | None, root: int
     ) -> ms.Tensor:
-        """Send ``parts``, one per rank, from rank ``root``; return this rank's part in the shape of
-        ``x``. ``parts`` is None on the other ranks."""
+        """Send ``parts``, one per rank and None on the other ranks, from rank ``root``; return this
+        rank's part in the shape of ``x``, which it overwrites. An empty ``x`` is returned, and
+        nothing sent."""
         if not x.size:
             return x
         # A 0-dim tensor crashes the process with a segmentation fault.
@@ -92,8 +94,9 @@ class MindSporeCollectives(Communicator):
 
     @contextmanager
     def _translate_errors(self, primitive: str) -> Iterator[None]:
-        """Translate MindSpore's errors into a `CommunicationError` of one line (the operation, the
-        rank and the likely cause), and mark the membership as `broken`."""
+        """Turn MindSpore's errors inside the block into a `CommunicationError` of one line (the
+        operation ``primitive``, the rank and the likely cause), and mark the membership as
+        `broken`."""
         try:
             yield
         except (RuntimeError, ValueError, TypeError, KeyError) as error:

@@ -38,12 +38,12 @@ COMPOSED = {
 
 
 def connect(place: RankContext, device: str = "cpu") -> MindSporeCommunicator:
-    """Join the other ranks and return the communicator of all of them.
+    """Join the other ranks and return the communicator of all of them; all ranks call it.
 
     From here on operators outside of compiled cells run when they are called (`launch_blocking`).
 
     Args:
-        place: of this rank.
+        place: number, world size, rendezvous and timeout of this rank.
         device: ``cpu`` or ``auto``; no other device supports communication between ranks here.
 
     Raises:
@@ -57,6 +57,7 @@ def connect(place: RankContext, device: str = "cpu") -> MindSporeCommunicator:
 class MindSporeCommunicator(MindSporeCollectives):
     """MindSpore implementation of `dualml.algorithms.communicator.Communicator` between processes,
     made by `connect` from the ``place`` of this rank and its membership in the cluster, ``member``.
+    ``ranks``: world ranks of a subgroup; None for all.
 
     On a CPU `Tensor.asnumpy` is a view of a contiguous tensor's own memory and `Tensor.from_numpy`
     shares an array's memory, for compiled cells and collectives alike (measured, and tested in
@@ -77,8 +78,10 @@ class MindSporeCommunicator(MindSporeCollectives):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
-        """Return how ``mccl`` executes ``primitive`` for this ``dtype`` and ``op``: natively,
-        composed of other collectives, or not at all, with the functions it calls."""
+        """Return how MindSpore's engine ``mccl`` executes ``primitive`` (a collective or
+        capability) for this ``dtype`` and reduction ``op``: natively, composed of other
+        collectives, or not at all, with the functions it calls. Raise KeyError for an unknown
+        primitive."""
         if self.group is None:
             return Implementation("composed", "one rank: nothing to send")
         if op in BITWISE and primitive in FOLDED:
@@ -178,13 +181,13 @@ class MindSporeCommunicator(MindSporeCollectives):
         """Do nothing: every method here returns when its result is complete."""
 
     def count_sent_bytes(self) -> int | None:
-        """Return the bytes written so far to this process's open TCP connections, ``mccl``'s among
-        them; None where the system does not count them."""
+        """Return the bytes written so far to this process's open TCP connections, all those of the
+        process; None where the system does not count them."""
         return sent_bytes()
 
     def close(self) -> None:
-        """Wait until every rank is done, and leave; further calls do nothing, and so does that of a
-        subgroup.
+        """Wait until every rank is done, and leave the cluster. Further calls, and calls on a
+        subgroup's communicator, do nothing.
 
         Raises:
             CommunicationError: ranks that did not finish in time, by number.
@@ -195,8 +198,8 @@ class MindSporeCommunicator(MindSporeCollectives):
     def _exchange(
         self, send: Mapping[int, ms.Tensor], receive: Mapping[int, ms.Tensor]
     ) -> dict[int, ms.Tensor]:
-        """Send each tensor of ``send`` (peer → tensor) and receive into the buffers of ``receive``;
-        return peer → received tensor. Empty tensors are not sent."""
+        """Send each tensor of ``send`` and receive into the buffers of ``receive``, both by the
+        peer's rank in this group; return peer → received tensor. Empty tensors are not sent."""
         # Messages are copied into a queue, so that all may send first. World ranks and the world's
         # group, also in a subgroup: a pair of ranks shares one queue whatever the group.
         buffers = {peer: self._contiguous(x) for peer, x in receive.items()}
@@ -213,5 +216,6 @@ class MindSporeCommunicator(MindSporeCollectives):
         return buffers
 
     def _subgroup(self, ranks: Sequence[int]) -> MindSporeCommunicator:
-        """Return the communicator of the given ranks of this group, which share its cluster."""
+        """Return the communicator of these ranks, numbered within this group; it shares the
+        cluster."""
         return MindSporeCommunicator(self.context, self.member, [self.ranks[r] for r in ranks])

@@ -43,8 +43,8 @@ class ScaledGradient(nn.Cell):
 
 
 class ScaledSums(nn.Cell):
-    """A cell that assigns a chunk's gradients of the loss times a factor to the sums, or adds them;
-    returns the chunk's own mean loss."""
+    """A cell that stores a chunk's gradients of the loss times a factor in ``sums``, by the
+    operator ``put`` (``Assign`` or ``AssignAdd``); returns the chunk's own mean loss."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class ScaledSums(nn.Cell):
 
 
 class AllFinite(nn.Cell):
-    """A cell that returns whether its stored parameters and its arguments are all finite."""
+    """A cell that returns whether its stored parameters ``kept`` and its arguments are all
+    finite."""
 
     def __init__(self, *kept: ms.Parameter) -> None:
         super().__init__(auto_prefix=False)
@@ -95,7 +96,7 @@ class UnscaledUpdate(nn.Cell):
 
     def construct(self, inverse, gradients):
         """Multiply the gradients, one per parameter, by ``inverse`` (1 / loss scale) and make one
-        update with them."""
+        update with them; return the optimizer's result."""
         own = ()
         for g in gradients:
             own += (g * inverse,)
@@ -103,7 +104,7 @@ class UnscaledUpdate(nn.Cell):
 
 
 class UnscaledUpdateFromSums(nn.Cell):
-    """A cell like `UnscaledUpdate` that takes the gradients from sums."""
+    """A cell like `UnscaledUpdate` that takes the gradients from the stored parameters ``sums``."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -115,7 +116,13 @@ class UnscaledUpdateFromSums(nn.Cell):
 
 
 class ScaledUpdate:
-    """The compiled cells of whole updates with a scaled loss."""
+    """The compiled cells of whole updates with a scaled loss.
+
+    Attributes:
+        first, more: `ScaledSums` that overwrites the sums with a chunk's gradients, or adds them.
+        finite: whether all sums are finite.
+        apply: the update with the sums times its argument, the inverse scale.
+    """
 
     def __init__(
         self, loss: nn.Cell, parameters: ms.ParameterTuple, optimizer: nn.Optimizer
@@ -128,8 +135,9 @@ class ScaledUpdate:
 
 
 class DueRateSchedule(LearningRateSchedule):
-    """A schedule with the rate of the current step, which counts skipped updates; the optimizer's
-    own count does not."""
+    """A schedule of one rate per step, which returns that at index ``due``, a parameter that the
+    caller sets before each update: it counts skipped updates, the optimizer's own count does
+    not."""
 
     def __init__(self, rates: Sequence[float]) -> None:
         super().__init__()
@@ -143,7 +151,8 @@ class DueRateSchedule(LearningRateSchedule):
 
 
 class ScalarCache:
-    """Cached scalar tensors of Python numbers, which would otherwise be compiled into graphs."""
+    """A cache that is called with a Python number and returns a float32 scalar tensor of it; a
+    number itself would be compiled into graphs."""
 
     def __init__(self) -> None:
         self.tensors: dict[float, ms.Tensor] = {}

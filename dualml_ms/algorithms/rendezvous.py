@@ -35,7 +35,8 @@ def store_functions() -> tuple[Any, Any] | None:
 
 
 def open_store(place: RankContext, host: str, port: int) -> Any:
-    """Open rank 0's server, which listens on ``host`` alone, or a client of it."""
+    """Return MindSpore's key-value store: on rank 0 a new server, which listens on ``host`` alone,
+    on other ranks a client of it. Only where `store_functions` is not None."""
     return store_functions()[0](
         host_name=host,
         port=port,
@@ -47,8 +48,8 @@ def open_store(place: RankContext, host: str, port: int) -> Any:
 
 
 def start_scheduler(place: RankContext, host: str, port: int) -> Scheduler:
-    """Start the scheduler's process; it ends by `end_scheduler`, or with this process. Raise
-    `OSError` if the port is in use."""
+    """Start MindSpore's scheduler, through which ranks find one another, as a process; it ends by
+    `end_scheduler`, or with this process. Raise `OSError` if the port is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))  # checked here: its own error would take seconds to arrive
@@ -63,7 +64,8 @@ def start_scheduler(place: RankContext, host: str, port: int) -> Scheduler:
 
 
 def cluster_environ(place: RankContext, role: str, host: str, port: int) -> dict[str, str]:
-    """Return the environment of a process in the scheduler's cluster."""
+    """Return the environment variables of a process in the cluster whose scheduler is at ``host``
+    and ``port``; ``role`` is ``MS_SCHED`` for the scheduler itself, ``MS_WORKER`` for a rank."""
     return {
         "MS_ROLE": role,
         "MS_WORKER_NUM": str(place.size),
@@ -78,8 +80,9 @@ def cluster_environ(place: RankContext, role: str, host: str, port: int) -> dict
 
 
 def open_at_port(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
-    """Call ``make`` with this port, or for 0 with up to `ATTEMPTS` free ones until one can be
-    opened; return its result and the port. Raise `CommunicationError` if none can."""
+    """Return ``make(port)`` and the port; for port 0 try up to `ATTEMPTS` free ports of ``host``
+    until ``make`` raises no `RuntimeError` or `OSError`. Raise `CommunicationError` if none can be
+    opened."""
     reason = ""
     for _ in range(1 if port else ATTEMPTS):
         chosen = port or free_port(host)

@@ -50,17 +50,20 @@ class LossCell(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y, *masks):
-        """Return the scalar mean loss of samples ``x`` and labels ``y``; ``masks`` are those of the
-        Dropout layers, in order."""
+        """Return the scalar mean loss of samples ``x`` and labels ``y``; ``masks`` are the factors
+        of the Dropout layers and the initial states of stateful layers, in layer order (none: no
+        dropout, zero states)."""
         return self.loss(self.network(x, *masks), y)
 
 
 class StatefulLoss(LossCell):
-    """A cell that returns the mean loss, and the final states of stateful layers."""
+    """A cell that returns the mean loss, and the final states of the stateful (recurrent)
+    layers."""
 
     def construct(self, x, y, *masks):
-        """Return the scalar mean loss, and a tuple of final states (B, S, H), one per stateful
-        layer; ``masks`` contain the initial ones."""
+        """Return the scalar mean loss, and a tuple of final states (batch, vectors of the state,
+        features), one per stateful layer, in order; ``masks`` contain the initial ones, beside the
+        Dropout masks."""
         logits, states = self.network.forward_with_states(x, *masks)
         return self.loss(logits, y), states
 
@@ -105,13 +108,14 @@ class LossAndGradients(nn.Cell):
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, x, y, *masks):
-        """Return the mean loss of the batch and its gradients, one per parameter."""
+        """Return the mean loss of the batch, and a tuple of its gradients, one per parameter in
+        their order."""
         return self.gradient(x, y, *masks)
 
 
 class AccumulateGradients(nn.Cell):
-    """A cell that adds a chunk's share of the mean gradient to the sums; returns the chunk's own
-    mean loss."""
+    """A cell that adds the gradients of a chunk (a part of a batch), times its share of the batch,
+    to ``sums``; returns the chunk's own mean loss."""
 
     def __init__(
         self, loss: LossCell, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
@@ -190,8 +194,9 @@ class MindSporeTraining(
         self.x, self.y = self.model_inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
-        """Make the cells for chunks at the first batch above the chunk size, because they need a
-        copy of the parameters."""
+        """Make the cells `accumulate` and `apply`, which add up gradients chunk by chunk. Called
+        only for the first batch above the chunk size, because they hold a copy of the
+        parameters."""
         sums = parameters.clone(prefix="accumulated", init="zeros")
         self.accumulate = CompiledCell(AccumulateGradients(mean, parameters, sums))
         self.apply = CompiledCell(ApplyAccumulated(self.optimizer, sums))
@@ -201,7 +206,8 @@ class MindSporeTraining(
         return x.astype(np.int32) if self.recipe.spec.takes_tokens else x
 
     def batch_tensors(self, batch: Array) -> list[ms.Tensor]:
-        """Return samples, labels, and further inputs of the network for them in the next update.
+        """Return tensors for the samples with the indices ``batch``: samples, labels, then what
+        else the network takes in the next update: Dropout masks and initial states, in layer order.
 
         `from_numpy` shares memory with the fresh arrays: there is no second copy.
         """
@@ -216,9 +222,18 @@ class MindSporeTraining(
         return self.network.low_cast.precision_policy
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        """Make update ``step``, in one graph if the batch is one chunk and the loss not scaled; a
-        batch above `TrainingSpec.chunk` is accumulated. Return the lazy mean loss and the weight of
-        each chunk."""
+        """Make update ``step`` (from 1) with the samples of the indices ``batch``; more than
+        `TrainingSpec.chunk` of them pass in chunks whose gradients are accumulated. A batch of one
+        chunk is one graph, unless the loss is scaled: then the update is left out if a gradient is
+        not finite.
+
+        Returns:
+            For each chunk its mean loss, a tensor that need not be computed yet, and its share of
+            the batch.
+
+        Raises:
+            Unsupported: a stateful model with a larger batch or a scaled loss.
+        """
         if self.hidden is not None:
             losses = self._step_stateful(batch)
         elif self.scaler is not None:
@@ -231,7 +246,8 @@ class MindSporeTraining(
         return losses
 
     def _step_stateful(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
-        """Make the update of a stateful model, whose batch is not split.
+        """Make the update of a stateful model, whose batch is not split, and store the final
+        states; return one pair, the lazy mean loss and its weight 1.
 
         Raises:
             Unsupported: a batch above `TrainingSpec.chunk`, or a scaled loss.
@@ -263,8 +279,9 @@ class MindSporeTraining(
         apply: Callable[..., Any],
         *tensors: ms.Tensor,
     ) -> None:
-        """Make update ``step`` with the cell ``apply``; with a scaled loss only if ``finite``
-        accepts the gradients, and with the inverse scale as first argument."""
+        """Make update ``step``: call ``apply(*tensors)``. With a scaled loss, call ``apply(1 /
+        scale, *tensors)`` if the boolean tensor ``finite(*tensors)`` is true, else skip the update,
+        and adjust the scale."""
         if self.scaler is None:
             apply(*tensors)
             return
@@ -287,16 +304,17 @@ class MindSporeTraining(
         return losses
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Return memory of weights, gradients and state; ``batch`` is ignored. A gradient has its
-        parameter's size, whether in a graph or in the sums of `AccumulateGradients`; activations
-        inside the graph are not visible."""
+        """Return the bytes of weights, gradients and optimizer state; ``batch`` is ignored. A
+        gradient has its parameter's size, whether in a graph or in the sums of
+        `AccumulateGradients`; activations inside the graph are not visible and not counted."""
         weights = nbytes(self.parameters.values())
         gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
         return MemoryUsage(weights, gradients, state_bytes(self.optimizer))
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return the loss and unscaled gradients of ``batch``, computed chunk by chunk, and the
-        activations of ``probe``; the running statistics are restored."""
+        """Return the mean loss and unscaled gradients of the samples with indices ``batch``,
+        computed chunk by chunk, and the activations of the samples ``probe``. Nothing is updated;
+        the running statistics of batch normalization are restored."""
         loss, gradients = 0.0, {}
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             factor = [] if self.scaler is None else [self.scalar(self.loss_scale)]
@@ -312,8 +330,9 @@ class MindSporeTraining(
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Return the SHA-256 of ``batch`` as the network receives it, and layer name → output for
-        the samples ``probe``, in evaluation mode."""
+        """Return the SHA-256 of the samples and labels with indices ``batch`` as the network
+        receives them, and layer name → output for the samples with indices ``probe``, in evaluation
+        mode."""
         _, _, *outputs = self.evaluate_layers(self.x[probe], self.y[probe])
         names = [name for name, _ in self.network.spec.layers]
         seen = (value.asnumpy()[: len(probe)] for value in outputs)
@@ -321,8 +340,9 @@ class MindSporeTraining(
         return batch_digest(*self.fetch_batch(batch)), activations
 
     def evaluate_layers(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """Return the outputs of `LayerOutputs` for ``x`` and ``y``, repeated up to the size of an
-        evaluation: any other number of samples would be compiled anew."""
+        """Return the outputs of `LayerOutputs` for ``x`` and ``y``. A smaller number of samples is
+        repeated up to the size of an evaluation, because any other number would be compiled anew;
+        the outputs include the repeated ones."""
         n = max(len(y), eval_batch_size(y))
         filled = (
             np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32))
@@ -360,14 +380,14 @@ class MindSporeTraining(
             statistic.set_data(ms.Tensor(statistics[name], statistic.dtype))
 
     def state(self) -> dict[str, Arrays]:
-        """Return copies of the optimizer state, with those of the loss scaler and the carried
-        hidden states where there are any."""
+        """Return copies of the optimizer state, state name → parameter name → array, with that of
+        the loss scaler and the hidden states carried between batches where there are any."""
         own = state(self.optimizer, list(self.parameters)) | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Set weights, optimizer state, loss scaler and hidden states to those after update
-        ``step``."""
+        """Set weights and running statistics, optimizer state, loss scaler and carried hidden
+        states to those after update ``step``, as `weights` and `state` returned them."""
         self.network.load(weights)
         state = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.applied_steps(step), list(self.parameters))

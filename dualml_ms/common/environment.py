@@ -74,7 +74,8 @@ def resolve_device(name: str = "auto") -> str:
 
 
 def is_available(kind: str) -> bool:
-    """Return whether this build drives a ``gpu`` or an ``ascend`` of this machine."""
+    """Return whether this build drives a device of this machine; ``kind`` is ``gpu`` or
+    ``ascend``."""
     # Only if there is one: MindSpore logs long errors about plugins that do not load.
     if kind == "gpu" and not machine.query_gpus()[0]:
         return False
@@ -151,8 +152,8 @@ def device_id() -> int:
 
 
 def onednn_info() -> tuple[str, str]:
-    """Return the version of the bundled oneDNN and the instruction set it uses; empty if
-    unknown."""
+    """Return the version of the bundled oneDNN and the name of the instruction set it uses; two
+    empty texts if unknown."""
 
     class Version(ctypes.Structure):
         _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
@@ -169,7 +170,8 @@ def onednn_info() -> tuple[str, str]:
 
 
 def _has_plugin(target: str) -> bool:
-    """Return whether the wheel contains the plugin of a device; it may still fail to load."""
+    """Return whether the installed MindSpore contains the plugin of a device, ``GPU`` or
+    ``Ascend``; it may still fail to load."""
     plugins = Path(ms.__file__).parent / "lib" / "plugin"
     return any(plugins.glob(f"libmindspore_{target.lower()}*"))
 

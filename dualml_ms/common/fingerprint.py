@@ -57,7 +57,7 @@ LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
 
 
 class UnknownContent(TypeError):
-    """Content whose effect on a graph is unknown."""
+    """An error: a cell has content whose effect on its graph is unknown."""
 
 
 def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
@@ -82,7 +82,13 @@ def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
 
 
 class GraphHasher:
-    """Hashes an object and everything it refers to."""
+    """Hashes an object and everything it refers to, by `visit`.
+
+    Attributes:
+        hash: the SHA-256 so far.
+        parameters: the parameters that were visited.
+        seen: id of each visited object → its number.
+    """
 
     def __init__(self) -> None:
         self.hash, self.parameters = hashlib.sha256(), list[ms.Parameter]()
@@ -94,7 +100,7 @@ class GraphHasher:
         self.hash.update(repr(what).encode() + b"\0")
 
     def visit(self, x: Any) -> None:
-        """Hash a value, or a reference if it has been visited before."""
+        """Hash a value and what it refers to; of an object visited before only its number."""
         if type(x) in PLAIN:
             self.update_hash(type(x).__name__, x)
         elif id(x) in self.seen:
@@ -105,7 +111,9 @@ class GraphHasher:
             self.hash_new(x)
 
     def hash_new(self, x: Any) -> None:
-        """Hash an object that has not been visited before."""
+        """Hash an object that has not been visited before, by its kind: a parameter by name, shape
+        and type, a tensor by its content, a container by its entries, a function or class by its
+        code. Raise `UnknownContent` if its effect is unknown."""
         if isinstance(x, ms.Parameter):
             self.parameters.append(x)
             self.update_hash("parameter", x.name, x.shape, str(x.dtype), x.requires_grad)
@@ -210,8 +218,8 @@ def code_content(code: types.CodeType) -> tuple[Any, ...]:
 
 
 def file_hash(x: Any) -> str:
-    """Return the hash of the file of a class or function, empty if `SOURCES` or a version covers
-    it; raise `UnknownContent` if it has no file."""
+    """Return the hash of the source file of a class or function; empty for those of dualml and of
+    `LIBRARIES`, which are hashed otherwise. Raise `UnknownContent` if it has no file."""
     module = x.__module__ or ""
     if is_library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
         return ""
@@ -234,8 +242,8 @@ def cell_attributes() -> frozenset[str]:
 
 
 def hash_sources() -> str:
-    """Return the hash of the code of dualml and this backend, because any constant may affect a
-    graph."""
+    """Return the SHA-256, in hex, of all Python files of dualml and this backend: any constant in
+    them may affect a graph."""
     whole = hashlib.sha256()
     for package in (Path(__file__).parents[1], Path(dualml.__file__).parent):
         for path in sorted(package.rglob("*.py")):

@@ -44,7 +44,8 @@ POLL_S = 0.02
 
 
 class GraphCache:
-    """A folder of cached graphs, used by one process.
+    """A folder of cached graphs (what MindSpore's compiler makes of a cell), used by one process;
+    it sets MindSpore's cache path in the environment.
 
     Args:
         folder: created if necessary.

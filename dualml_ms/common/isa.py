@@ -85,8 +85,8 @@ def choose_isa() -> IsaChoice:
 
 
 def measure() -> IsaChoice:
-    """Time the probe without and with the cap, each in a process of its own, and return the choice;
-    a failure is a choice with the code ``failed``."""
+    """Time the probe `isa_probe.py` without and with the cap on the instruction set, each in a
+    process of its own, and return the choice; a failure is a choice with the code ``failed``."""
     timings: list[dict[str, float]] = []
     for isa in ("", CAP):
         env = {**os.environ, "GLOG_v": "3", **({VARIABLE: isa} if isa else {})}
@@ -106,8 +106,9 @@ def measure() -> IsaChoice:
 
 
 def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> IsaChoice:
-    """Choose the cap if it makes convolution and matrix product together at least `WORTH_IT` times
-    as fast. Arguments are milliseconds by ``convolution_ms`` and ``matmul_ms``."""
+    """Return the choice: the cap ``AVX2`` if with it convolution and matrix product together are at
+    least `WORTH_IT` times as fast, else none. ``default`` and ``capped`` are milliseconds without
+    and with the cap, by ``convolution_ms`` and ``matmul_ms``."""
     ratio = sum(default.values()) / sum(capped.values())
     times = f"{default['convolution_ms']:.1f} ms, {CAP} {capped['convolution_ms']:.1f} ms"
     if ratio >= WORTH_IT:

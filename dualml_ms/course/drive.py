@@ -34,17 +34,17 @@ Arrays = Mapping[str, Any]
 
 
 def to_array(x: Any) -> Any:
-    """Return a copy of a tensor as an array."""
+    """Return a copy of a tensor, or of anything else that NumPy converts, as an array."""
     return x.asnumpy().copy() if hasattr(x, "asnumpy") else np.array(x)
 
 
 def to_tensor(a: Any, like: Any) -> ms.Tensor:
-    """Return an array as a tensor of the type of ``like``."""
+    """Return an array as a new tensor of the dtype of ``like``."""
     return ms.Tensor(np.array(a)).astype(like.dtype)
 
 
 def fill(a: Any, buffer: ms.Tensor) -> ms.Tensor:
-    """Return an array as a new tensor of the type of ``buffer``, which is itself left alone:
+    """Return an array as a new tensor of the dtype of ``buffer``, which is itself left alone:
     pending operations may still read it."""
     return to_tensor(a, buffer)
 
@@ -53,9 +53,11 @@ MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's optimizer; ``3/w`` of the result is parameter w after update 3. With the
-    option ``optimizers`` there are several, each for its parameters and updates; with ``unchanged``
-    the result has what the optimizer was given: gradients, list of parameters, learning rate."""
+    """Run a student's optimizer, the class ``target`` of ``module``; ``3/w`` of the result is
+    parameter w after update 3. With the option ``optimizers`` there are several, each for its
+    parameters and updates; with ``unchanged`` the result also has what the optimizers were given,
+    as it is after the updates: gradients ``3/w.grad``, list of ``parameters`` (their numbers),
+    learning rate ``lr``."""
     ms.set_context(mode=MODES[options.get("mode", "pynative")])
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
@@ -97,8 +99,9 @@ def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Train a softmax regression with a student's optimizer on the batches of ``order``, or each
-    time on all samples if ``whole``; ``losses`` are the losses before each update."""
+    """Train a softmax regression with a student's optimizer on the batches of ``order`` (one row of
+    sample indices per update), or each time on all samples with the option ``whole``; return
+    ``losses``, the mean losses before each update."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     weight, bias = (ms.Parameter(ms.Tensor(arrays[n]), name=n) for n in ("weight", "bias"))
     hyper = hyperparameters(options["hyper"])

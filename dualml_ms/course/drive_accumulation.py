@@ -48,8 +48,9 @@ class RecordingDescent:
 def accumulate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's epochs; ``3/w`` is parameter w after update 3, ``updates`` the number of
-    updates, ``losses`` what was returned, if requested."""
+    """Run the epochs of a student's training with accumulated gradients; ``3/w`` is parameter w
+    after update 3, ``updates`` the number of updates, ``losses`` what was returned for the epochs,
+    with the option ``loss``."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], Net(arrays)
     optimizer = RecordingDescent(net, h["lr"])

@@ -18,7 +18,7 @@ Arrays = Mapping[str, Any]
 
 
 class CountingNet(Net):
-    """The network of Lab 3 that counts the rows that it is given."""
+    """The network of Lab 3 that counts in ``rows`` the samples that it is given."""
 
     rows = 0
 
@@ -43,7 +43,8 @@ def make_number(value: float) -> ms.Tensor:
 def measure(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's measurement on a simulated node, see `run_measurement`."""
+    """Run a student's measurement on a simulated node, see
+    `dualml.course.drive_bottleneck.run_measurement`."""
     function = getattr(module, target)
     return run_measurement(function, options, arrays, comm, make_number, read_array)
 
@@ -51,22 +52,24 @@ def measure(
 def diagnose(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's diagnosis of some tables, see `run_diagnoses`."""
+    """Run a student's diagnosis of some tables of times, see
+    `dualml.course.drive_bottleneck.run_diagnoses`."""
     return run_diagnoses(getattr(module, target), options, arrays)
 
 
 def split(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's division of some batches, see `run_splits`."""
+    """Run a student's division of some batches over ranks, see
+    `dualml.course.drive_bottleneck.run_splits`."""
     return run_splits(getattr(module, target), options, arrays)
 
 
 def balanced(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's updates; ``3/w1`` is parameter w1 after update 3, ``3/rows`` the number of
-    samples that the model has seen in it."""
+    """Run a student's updates with batches divided by speed; ``3/w1`` is parameter w1 after update
+    3, ``3/rows`` the number of samples that this rank's model has seen in it."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], CountingNet(arrays)
     optimizer = Descent(net.trainable_params(), h["lr"], False, 0.0)

@@ -44,7 +44,7 @@ class MomentumDescent(nn.Cell):
         )
 
     def construct(self, gradients):
-        """Update each parameter in place."""
+        """Update each parameter and its momentum in place, with one gradient per parameter."""
         rate = np.float32(self.learning_rate.asnumpy())
         for p, v, g in zip(self.trained(), self.moments, gradients, strict=True):
             moved = np.float32(self.momentum) * v.asnumpy() + g
@@ -68,12 +68,14 @@ class Training:
         self.batch = options["batch"]
 
     def draw(self, generator: np.random.RandomState) -> Any:
-        """Draw the numbers of a batch's samples."""
+        """Draw the indices of one batch's samples, int64, from ``generator``, which advances."""
         raw = generator.randint(0, 2**32, self.batch, dtype=np.uint32)
         return (raw % len(self.x)).astype(np.int64)
 
     def update(self, comm: Any, epoch: int) -> None:
-        """Make one update with the mean gradient of all ranks."""
+        """Make one update with the mean gradient of all ranks, which all call it, and move
+        ``shift`` a quarter of the way to the mean of their samples. ``epoch`` is added to the drawn
+        sample numbers."""
         at = (self.draw(self.generator) + epoch) % len(self.x)
         v = self.values()
         x = self.x[at] - v["shift"]
@@ -91,12 +93,13 @@ class Training:
         rate.set_data(ms.Tensor(rate.asnumpy() * factor))
 
     def values(self) -> dict[str, Any]:
-        """Return copies of parameters by name."""
+        """Return copies of ``weight``, ``bias`` and ``shift`` by name."""
         return {n: getattr(self.net, n).asnumpy().copy() for n in (*WEIGHTS, "shift")}
 
     def state(self) -> dict[str, Any]:
-        """Return copies of the values, the momentum, the learning rate, and the numbers of the
-        samples that the generator draws next."""
+        """Return copies of the `values`, the momentum (``momentum/NAME``), the learning rate
+        (``rate``), and the numbers of the samples of the next four batches (``draws``); the
+        generator does not advance."""
         copied = deepcopy(self.generator)
         moments = zip(WEIGHTS, self.optimizer.moments, strict=True)
         return {

@@ -32,7 +32,8 @@ REQUIRED_VARIABLES = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST",
 
 
 class FakeCluster:
-    """A replacement of `mindspore.communication` on one rank.
+    """A replacement of `mindspore.communication` on one rank, with a scheduler at ``port`` of this
+    machine that expects ``rank`` of ``size``.
 
     Attributes:
         formed: whether this process is in the group.
@@ -91,8 +92,10 @@ class FakeCluster:
 def cluster(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """Run a student's function; ``sum`` is what it returned, of the ranks' values, or 1 if the
-    error of work that ``fails`` has come through; ``left`` is 1 if the group was not released."""
+    """Run a student's function that joins a group, calls a function in it and leaves. ``sum`` is
+    its result, which should be the sum of the ranks' ``value``, or with the option ``fails``, where
+    the called function raises, 1 if that error came through; ``left`` is 1 if this process is still
+    in the group."""
     port = int(comm.broadcast(ms.Tensor([draw_port(comm.rank)], ms.int32)).asnumpy()[0])
     joined = FakeCluster(comm.rank, comm.size, port)
 

@@ -20,7 +20,8 @@ def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor,
-    ``before/0``, … the tensors of its argument after the call, which must not change them."""
+    ``before/0``, … the tensors of the function's argument after the call, which must not change
+    them."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensors = [ms.Tensor(arrays[k]) for k in arrays if k[0] == "t"]
     watched = RestrictedCommunicator(comm, options["collectives"])
@@ -32,8 +33,9 @@ def aggregate(
 
 
 def entries(tensors: list[ms.Tensor], passed: Any) -> list[ms.Tensor]:
-    """Return the tensors of a list after a call that got the list: those that have taken their
-    place, or nothing in place of tensors that have been taken out."""
+    """Return, for each of ``tensors``, what is at its place in ``passed``, the list of them that a
+    student's function received and may have changed: another tensor that replaced it, an empty one
+    if the list became shorter, else itself."""
     found = [*passed, *(ms.Tensor(np.zeros(0, np.float32)) for _ in tensors)]
     return [
         new if isinstance(new, ms.Tensor) and new is not old else old
@@ -44,8 +46,8 @@ def entries(tensors: list[ms.Tensor], passed: Any) -> list[ms.Tensor]:
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument after the
-    call."""
+    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the function's argument
+    after the call."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
     made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
@@ -55,8 +57,8 @@ def ring(
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's timing of all-reduces; ``seconds`` has one entry per size of ``options``,
-    measured on a communicator with known times or on a real one."""
+    """Run a student's timing of all-reduces; ``seconds`` has a time for each entry of the option
+    ``sizes``, measured on a communicator with known times or on a real one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     made = getattr(module, target)(watched, list(options["sizes"]))

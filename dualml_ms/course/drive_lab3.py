@@ -68,7 +68,7 @@ class Net(nn.Cell):
         return ops.matmul(z / (1 + ops.abs(z)), self.w2) + self.b2
 
     def values(self, prefix: str = "") -> dict[str, Any]:
-        """Return copies of all parameters by name, with a prefix."""
+        """Return copies of all parameters by name, with ``prefix`` before it."""
         return {f"{prefix}{p.name}": p.asnumpy().copy() for p in self.get_parameters()}
 
 
@@ -91,7 +91,8 @@ class Descent:
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ``same_start``; return all parameters after it."""
+    """Run a student's ``same_start``; return all parameters after it, and ``kept``: 1 if the
+    trained ones are still the same objects, else 0."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net(arrays)
     before = list(net.trainable_params())
@@ -106,8 +107,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` its loss
-    if requested."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` the loss
+    it returned, with the option ``loss``; ``3/x`` and ``3/y`` are the batch after the update."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.trainable_params(), h["lr"], h["adaptive"], h["eps"])

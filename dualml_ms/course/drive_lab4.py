@@ -54,7 +54,7 @@ def make_stage(arrays: Arrays, options: Mapping[str, Any], rank: int) -> tuple[A
 
 
 def parameters(stage: Any) -> Any:
-    """Return the name and the parameter of weight and bias of a stage."""
+    """Return a list of pairs, name and parameter, of the weight and the bias of a stage."""
     return [("weight", stage.weight), ("bias", stage.bias)]
 
 
@@ -76,8 +76,8 @@ def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run a student's pipeline; return ``3/weight``, ``3/bias`` of this rank's stage after update
-    3, and ``3/loss``, what the student's step returned, unless it is None: on rank 1 ``3/none``
-    says so."""
+    3, and ``3/loss``, what the student's step returned; if that is None, rank 1 returns ``3/none``
+    instead. Tensors that the step changed follow as ``changed/NAME``."""
     # Synchronous: an error is then raised on the line that caused it.
     ms.set_context(mode=ms.PYNATIVE_MODE, pynative_synchronize=True)
     stage, optimizer = make_stage(arrays, options, comm.rank)
@@ -107,8 +107,8 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
-    ``bias``, and arguments that were changed as ``changed/NAME``."""
+    """Run a student's layer forward and backward; return the output ``y``, the gradients ``x``,
+    ``weight``, ``bias``, and tensors that the student's code changed as ``changed/NAME``."""
     ms.set_context(mode=ms.PYNATIVE_MODE, pynative_synchronize=True)
     watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     given = {n: ms.Tensor(arrays[n].copy()) for n in ("w", "b", "x", "g")}

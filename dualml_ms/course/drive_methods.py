@@ -16,8 +16,8 @@ Arrays = Mapping[str, Any]
 def scaler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's loss scaler; ``3/a`` is weight a after step 3, with ``3/scale`` and
-    ``3/done``; ``loss`` is a scaled loss."""
+    """Run a student's loss scaler; ``3/a`` is weight a after step 3, ``3/scale`` the scale then,
+    ``3/done`` whether the step returned true; ``loss`` is a scaled loss."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     names = [key[2:] for key in arrays if key.startswith("p/")]
     weights = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}

@@ -47,7 +47,8 @@ def seal() -> None:
 
 
 def checked_name(name: Any) -> str:
-    """Return the name of a primitive; raise an error if it is that of an optimizer."""
+    """Return the name of a primitive; if it is that of an optimizer, refuse it by
+    `dualml.course.guards.refuse_ready_made`, which raises."""
     plain = str.__str__(name)  # also of a subclass that overrides __str__
     if plain in PRIMITIVES or UPDATES.fullmatch(plain):
         refuse_ready_made(f"mindspore.ops.{plain}")

@@ -22,8 +22,8 @@ finally:
 
 
 def detect_external_launch() -> ExternalLaunch | None:
-    """Return the rank, or the scheduler, that ``msrun`` states in the environment; None without
-    one.
+    """Return which rank, or with the number −1 the scheduler, this process is according to the
+    environment that ``msrun`` sets; None in a process that ``msrun`` has not started.
 
     A process joins the cluster only once: it can run one group of ranks.
     """

@@ -21,10 +21,11 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class FlatGradient(nn.Cell):
-    """A cell that returns the loss, and the gradients times a factor as one flat tensor per group
-    of parameters.
+    """A cell that returns the mean loss, and its gradients times a factor as one flat tensor per
+    group of parameters.
 
     Args:
+        groups: for each group the indices of its parameters, from 0.
         scaled: whether the loss is multiplied by the factor, instead of its gradients.
     """
 
@@ -54,8 +55,13 @@ class FlatGradient(nn.Cell):
 
 
 class FlatUpdate(nn.Cell):
-    """A cell that runs the optimizer on flat gradients; with a scaled loss, the inverse scale comes
-    first."""
+    """A cell that runs the optimizer on flat gradients; if ``scaled``, the inverse of the loss
+    scale is its first argument.
+
+    Args:
+        spans: for each parameter the index of its flat gradient, and the start and stop of its
+            part.
+    """
 
     def __init__(
         self, optimizer: nn.Optimizer, spans: tuple[tuple[int, int, int], ...], scaled: bool
@@ -93,7 +99,7 @@ class FlatParameters(nn.Cell):
 
 
 class FlatAssign(nn.Cell):
-    """A cell that sets the parameters from flat tensors."""
+    """A cell that sets the parameters from flat tensors, by ``spans`` as in `FlatUpdate`."""
 
     def __init__(
         self, parameters: ms.ParameterTuple, spans: tuple[tuple[int, int, int], ...]
@@ -103,7 +109,8 @@ class FlatAssign(nn.Cell):
         self.shapes = tuple(tuple(p.shape) for p in parameters)
 
     def construct(self, *flat):
-        """Overwrite the parameters with ``flat``, one 1-D tensor per group."""
+        """Overwrite the parameters with ``flat``, one 1-D tensor per group; return a scalar that
+        depends on it."""
         done = True
         for i, (bucket, start, stop) in enumerate(self.spans):
             value = flat[bucket][start:stop].reshape(self.shapes[i])
@@ -112,7 +119,8 @@ class FlatAssign(nn.Cell):
 
 
 class MindSporeGradientBuckets:
-    """MindSpore implementation of `dualml.backend.capability.GradientBuckets`."""
+    """MindSpore implementation of `dualml.backend.capability.GradientBuckets`: gradients of a
+    training as flat buffers (buckets), each with the parameters named in an entry of ``layout``."""
 
     def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -142,9 +150,9 @@ class MindSporeGradientBuckets:
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
-        """Return the lazy mean loss and the weight of each chunk of ``batch``, and the gradient
-        times ``factor`` and the loss scale, one 1-D tensor per bucket. An empty batch has None and
-        zeros."""
+        """Return the lazy mean loss and the share of each chunk of the samples ``batch``, and their
+        gradient times ``factor`` and the loss scale, one 1-D tensor per bucket; nothing is sent.
+        For an empty batch: None, and zeros."""
         if not len(batch):
             sums = [sum(self.sizes[n] for n in names) for names in self.layout]
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
@@ -171,7 +179,7 @@ class MindSporeGradientBuckets:
         self._assign(*parameters)
 
     def bucket_bytes(self) -> int:
-        """Return the bytes of the tensors that `FlatGradient` returns."""
+        """Return the bytes of the gradients in all buckets together."""
         return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
 
     def unflatten(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:

@@ -24,7 +24,7 @@ class ReducedGradient(nn.Cell):
 
     The sums stay in ``sums``, in the shapes of the parameters, for `UpdateFromSums`: passing or
     flattening them would cost time that users of the framework, who compile both as one, do not
-    spend. Further arguments are gradients that are added to this rank's before.
+    spend. Further arguments are gradients that are added to this rank's before they are summed.
 
     Each parameter has its own reducer, which waits for the one after it: ranks match these messages
     by order, and the compiler's order differs between graphs, such as those with and without
@@ -48,9 +48,9 @@ class ReducedGradient(nn.Cell):
         self.reducers = nn.CellList(reducers)
 
     def construct(self, factor, *arguments):
-        """Assign to the sums, over all ranks, ``factor`` times the gradients of the batch plus
-        earlier gradients; return the batch's mean loss. Arguments: x, y, masks, then earlier
-        gradients, if any."""
+        """Set the sums to the sum over the ranks of ``factor`` times the batch's gradients plus
+        this rank's earlier gradients; return the batch's mean loss on this rank. All ranks call it.
+        Arguments: x, y, masks, then earlier gradients, if any."""
         before = arguments[self.given :]
         (_, loss), own = self.gradient(factor, *arguments[: self.given])
         for k in range(len(own)):
@@ -62,7 +62,7 @@ class ReducedGradient(nn.Cell):
 
 
 class UpdateFromSums(nn.Cell):
-    """A cell that runs the optimizer on the sums."""
+    """A cell that runs the optimizer on ``sums``, the gradients summed over the ranks."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -74,7 +74,8 @@ class UpdateFromSums(nn.Cell):
 
 
 class MindSporeDataParallel(MindSporeGradientBuckets):
-    """`nn.DistributedGradReducer`; see `dualml.backend.capability.ReducingBuckets`.
+    """Gradient buckets that `nn.DistributedGradReducer` sums over the ranks; see
+    `dualml.backend.capability.ReducingBuckets`.
 
     It reduces every parameter separately, so every parameter is a bucket here; only gradients are
     passed in the shapes of the parameters. A rank with several chunks adds up all but the last one
@@ -105,9 +106,14 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
-        """Return this rank's lazy mean loss and weight of each chunk, and the gradients of all
-        ranks, each times its own ``factor`` and the loss scale, summed, in the parameters' shapes.
-        A rank with an empty batch has None, and adds zeros."""
+        """Compute the gradients of the samples ``batch`` and sum them over the ranks, each times
+        its own ``factor`` and the loss scale. All ranks call it; one with an empty batch adds
+        zeros.
+
+        Returns:
+            The lazy mean loss and share of each chunk of this rank, None for an empty batch; and
+            the summed gradients, in the parameters' shapes.
+        """
         if not len(batch):
             self._reduce(np.zeros(1, np.int64), 0.0, [])
             return None, list(self.sums)
@@ -126,7 +132,7 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         return nbytes(self.sums)
 
     def wait_reduction(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
-        """Return the gradients, which `gradient` has already summed over the ranks."""
+        """Return the gradients as they are: `gradient` has already summed them over the ranks."""
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
@@ -139,9 +145,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         self.training.step_count = step
 
     def _reduce(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
-        """Compute a chunk's gradients times ``factor``, add those ``before``, sum them over the
-        ranks into `sums`, and return the chunk's lazy mean loss. The parallel mode only matters for
-        compilation, for every new batch length."""
+        """Compute a chunk's gradients times ``factor``, add the gradients ``before`` (of earlier
+        chunks), sum the result over the ranks into `sums`, and return the chunk's lazy mean loss.
+        The parallel mode only matters for compilation, for every new batch length."""
         key = len(part), bool(before)
         with nullcontext() if key in self.compiled else data_parallel_mode(self.comm):
             loss: ms.Tensor = self._reduced(

@@ -69,7 +69,8 @@ class PartitionSampler(RankOrder, ds.Sampler):
         """Ignore the base class's assignment: the number follows from the epoch."""
 
     def reset(self) -> None:
-        """Advance to the next epoch; MindSpore calls this between the epochs of one iterator."""
+        """Advance to the next epoch; MindSpore calls this between the epochs of one iterator. There
+        must be a current epoch (`set_epoch`)."""
         self.epoch += 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PartitionSampler:

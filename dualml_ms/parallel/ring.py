@@ -25,7 +25,7 @@ from dualml_ms.common.compiled import CompiledCell
 
 class MindSporeBlockAttention:
     """MindSpore implementation of `dualml.backend.stage.BlockAttention`, with the reference's
-    layout of heads."""
+    layout of heads, for a rank that holds the ``positions`` of a text."""
 
     def __init__(self, layer: GroupedAttention, positions: Array) -> None:
         self.layout, self.scale = NumpyBlockAttention(layer, positions), 1 / math.sqrt(layer.width)
@@ -41,9 +41,14 @@ class MindSporeBlockAttention:
     def attend(
         self, q: ms.Tensor, kv: ms.Tensor, block: Block, state: tuple[ms.Tensor, ms.Tensor] | None
     ) -> tuple[ms.Tensor, ms.Tensor]:
-        """Return the outputs (B, G, R, T, K) and log-sum-exp (B, G, R, T) after this block.
-        ``state``, which is overwritten, holds them after the earlier blocks; None: this is the
-        first."""
+        """Return the outputs (B, G, R, T, K) and log-sum-exp of the scores (B, G, R, T) of queries
+        ``q`` over the keys and values seen so far, ``kv`` among them.
+
+        Args:
+            block: which queries see which of these keys, see `visible_slices`.
+            state: the result for the earlier blocks, which is overwritten; None for the first
+                block.
+        """
         queries, own, (k, v) = self.select_block(q, kv, block)
         weights = self.masked_scores(own, k, block)
         top = weights.max(-1, keepdims=True)
@@ -63,15 +68,15 @@ class MindSporeBlockAttention:
         return to_tensor(whole), to_tensor(sums_so_far)
 
     def select_block(self, q: ms.Tensor, kv: ms.Tensor, block: Block) -> tuple[slice, Array, Array]:
-        """Return the slice of queries that see the block, those queries, scaled, and its keys and
-        values."""
+        """Return the slice of the queries that see the block, these queries times 1/√K as an array,
+        and the block's visible keys and values, stacked."""
         queries, keys = visible_slices(block, q.shape[-2])
         own = q.asnumpy()[..., queries, :] * np.float32(self.scale)
         return queries, own, kv.asnumpy()[..., keys, :]
 
     def masked_scores(self, own: Array, k: Array, block: Block) -> Array:
-        """Return the scores (B, G, R·T, S) of scaled queries ``own`` and keys ``k``, with future
-        positions masked by −inf in a rank's own block."""
+        """Return the scores (B, G, R·T, S) of scaled queries ``own`` and keys ``k``; if ``block``
+        is ``own``, the rank's own keys, −inf is added for keys after the query."""
         scores: Array = self.scores(to_tensor(flatten_heads(own)), to_tensor(k)).asnumpy()
         if block == "own":
             length = own.shape[-2]
@@ -98,7 +103,12 @@ class MindSporeBlockAttention:
         lse: ms.Tensor,
     ) -> tuple[ms.Tensor, ms.Tensor]:
         """Return a block's contributions to the gradients of ``q`` and ``kv``, in their shapes,
-        zero outside of it. ``flow`` is the gradient of ``y``, the outputs over all blocks."""
+        zero outside of the block.
+
+        Args:
+            flow: gradient of ``y``.
+            y, lse: outputs and log-sum-exp over all blocks, the last results of `attend`.
+        """
         queries, own, (k, v) = self.select_block(q, kv, block)
         flow, y = (one.asnumpy()[..., queries, :] for one in (flow, y))
         weights = self.masked_scores(own, k, block)
@@ -128,13 +138,14 @@ def to_tensor(array: Array) -> ms.Tensor:
 
 
 def flatten_heads(x: Array) -> Array:
-    """Flatten to B G RT K: the heads of a group see the same keys, so their queries form one long
-    sequence."""
+    """Reshape (B, G, R, T, K) to (B, G, R·T, K): the heads of a group see the same keys, so their
+    queries form one long sequence."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
 class Scores(nn.Cell):
-    """A cell that returns scores, B G RT S, of rows (B G RT K) and rows (B G S K)."""
+    """A cell that returns all scalar products, (B, G, R·T, S), of rows (B, G, R·T, K) with rows (B,
+    G, S, K)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -146,7 +157,8 @@ class Scores(nn.Cell):
 
 
 class WeightedSum(nn.Cell):
-    """A cell that returns sums of values (B G S K) with weights (B G RT S)."""
+    """A cell that returns the sums (B, G, R·T, K) of values (B, G, S, K) with weights (B, G, R·T,
+    S)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -158,8 +170,8 @@ class WeightedSum(nn.Cell):
 
 
 class ScoreGradients(nn.Cell):
-    """A cell that returns the gradients of queries (still to be scaled), keys and values from those
-    of the scores (B G RT S)."""
+    """A cell that returns the gradients of queries, not yet scaled by 1/√K, keys and values from
+    those of the scores (B, G, R·T, S)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)

@@ -28,8 +28,8 @@ from dualml_ms.common.compiled import CompiledCell
 
 
 class VectorUpdate(nn.Cell):
-    """A cell that makes one update with given gradients; with a scaled loss, the inverse scale
-    comes first."""
+    """A cell that makes one update with given gradients, one per vector of parameters; if
+    ``scaled``, the inverse of the loss scale is its first argument."""
 
     def __init__(self, optimizer: nn.Optimizer, scaled: bool) -> None:
         super().__init__(auto_prefix=False)
@@ -44,7 +44,9 @@ class VectorUpdate(nn.Cell):
 
 
 class MindSporeShard:
-    """MindSpore implementation of `dualml.backend.shard.OptimizerShard`."""
+    """MindSpore implementation of `dualml.backend.shard.OptimizerShard`: the optimizer over the
+    vectors ``weights``, whose memory it updates; with ``state``, its state lies in these vectors'
+    memory."""
 
     def __init__(
         self, recipe: TrainingSpec, weights: Sequence[ms.Tensor], state: State | None = None
@@ -81,7 +83,8 @@ class MindSporeShard:
         return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
 
     def load(self, state: Slots, made: int) -> None:
-        """Restore the optimizer state, one array per vector, after ``made`` applied updates."""
+        """Restore the optimizer state, state name → one array per vector, and the count of updates,
+        ``made``."""
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
 
@@ -91,8 +94,8 @@ class MindSporeShard:
 
 
 class MindSporeShardable(FlatParameterStorage):
-    """MindSpore implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with
-    these attributes."""
+    """MindSpore implementation of `dualml.backend.shard.FlatParameterStorage`, as a base class of a
+    stage (`MindSporeStage`) with these attributes."""
 
     parameters: dict[str, ms.Parameter]
     sums: dict[str, ms.Parameter]
@@ -139,13 +142,13 @@ class MindSporeShardable(FlatParameterStorage):
         array[...] = vector.asnumpy()
 
     def drop_saved_activations(self) -> None:
-        """Forget everything that is saved for backward passes."""
+        """Forget all tensors that are saved for backward passes."""
         self.kept.clear()
 
 
 def lay_out_vectors(parameters: Mapping[str, ms.Parameter], how: FlatLayout) -> list[ms.Tensor]:
-    """Allocate the vectors of the layout ``how`` and point the parameters at parts of them,
-    zero-filled; return the vectors, float16 or float32."""
+    """Allocate the zero-filled vectors of the layout ``how`` and let each parameter lie in its part
+    of them, which sets it to zero and to their type; return the vectors, float16 or float32."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     kind, typed = (np.float16, ms.float16) if how.low_precision else (np.float32, ms.float32)
     memory: list[Array] = [np.zeros(size, kind) for size in how.memory]

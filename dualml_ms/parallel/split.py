@@ -77,12 +77,20 @@ class MindSporeStage(
     ActivationResharding,
     StateCarryover,
 ):
-    """MindSpore implementation of `dualml.backend.stage.Stage`.
+    """MindSpore implementation of `dualml.backend.stage.Stage`, the part of a split model on one
+    rank.
+
+    A segment is a run of consecutive layers; its inputs and outputs are the values of a stack, as
+    in `dualml_ms.algorithms.model.network.ModelPart`, passed as a tuple with the top last.
 
     Args:
-        segments: the layers of this rank, stage by stage.
+        segments: the layers of this rank, one entry for each of its pipeline stages.
         first: whether segment 0 takes the samples.
         last: whether the last segment computes the loss.
+
+    Attributes:
+        sums: canonical name → gradient accumulated over the micro-batches of an update.
+        kept: (segment, micro-batch) → tensors that are saved for its backward pass.
     """
 
     def __init__(
@@ -147,7 +155,8 @@ class MindSporeStage(
         self.counts_saved_bytes, self.min_eval_batch = False, eval_batch_size(recipe.y)
 
     def _make_update_cells(self, recipe: TrainingSpec) -> None:
-        """Make the optimizer, and the cells that update, clear and copy the gradient sums."""
+        """Make the optimizer, and the compiled cells that test, apply, clear, join and overwrite
+        the gradient sums."""
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.learning_rates()
         if recipe.precision.loss_scale is not None and not recipe.schedule.constant:
             rates = self.clock = DueRateSchedule(rates)
@@ -189,7 +198,7 @@ class MindSporeStage(
         return ms.Tensor.from_numpy(y.astype(np.int32))
 
     def empty(self, shape: tuple[int, ...]) -> ms.Tensor:
-        """Return an uninitialized float32 tensor of this shape, to receive into."""
+        """Return an uninitialized float32 tensor of this shape, as a buffer for a message."""
         return ms.Tensor.from_numpy(np.empty(shape, np.float32))
 
     def concat(self, parts: Sequence[ms.Tensor], axis: int) -> ms.Tensor:
@@ -197,14 +206,14 @@ class MindSporeStage(
         return ms.Tensor.from_numpy(np.concatenate([p.asnumpy() for p in parts], axis))
 
     def take_chunk(self, x: ms.Tensor, axis: int, part: int, parts: int) -> ms.Tensor:
-        """Return part number ``part`` of ``parts`` equal parts of ``x`` along ``axis``,
-        contiguous."""
+        """Return part number ``part``, from 0, of ``parts`` equal parts of ``x`` along ``axis``,
+        contiguous; it may share the memory of ``x``. Raise ValueError if they cannot be equal."""
         piece = np.split(x.asnumpy(), parts, axis)[part]
         return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
     def attention(self, layer: GroupedAttention, positions: Array) -> MindSporeBlockAttention:
-        """Return the blockwise attention of a layer for a rank with these ``positions``; equal
-        layers with equal positions share the compiled cells."""
+        """Return the blockwise attention of a layer for a rank that holds the ``positions`` of a
+        text; equal layers with equal positions get the same object."""
         key = layer, tuple(positions)
         if key not in self.attentions:
             self.attentions[key] = MindSporeBlockAttention(layer, positions)
@@ -215,8 +224,13 @@ class MindSporeStage(
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        """Run the segment's compiled forward pass and return the stack after it; save its tape and
-        masks for `backward`, and final states for `pop_states`."""
+        """Run the compiled forward pass of segment number ``segment`` on micro-batch number
+        ``micro``, whose stack before the segment is ``values``; return the stack after it. Save
+        what `backward` needs, and final states for `pop_states`.
+
+        Args:
+            masks: Dropout masks and initial states of the segment, in layer order.
+        """
         given = tuple(map(ms.Tensor.from_numpy, masks))
         outputs, tape = self.forward_cells[segment](*values, *given), self.tapes[segment]
         outputs = self._pop_final_states(segment, micro, outputs)
@@ -228,7 +242,9 @@ class MindSporeStage(
         return stack
 
     def _pop_final_states(self, segment: int, micro: int, outputs: Values) -> Values:
-        """Store the final states among a cell's outputs; return the other outputs."""
+        """Store the final states at the end of a cell's ``outputs`` for `pop_states`; return the
+        others, or all of them if the segment has no stateful layer or was given no initial
+        states."""
         names = self.stateful[segment]
         if not names or len(outputs) <= len(names):  # no initial states were given
             return outputs
@@ -237,7 +253,8 @@ class MindSporeStage(
         return outputs[: -len(names)]
 
     def pop_states(self) -> dict[int, Arrays]:
-        """Return and forget micro-batch → layer → final state, an array (B, S, H)."""
+        """Return micro-batch → layer → final state, an array (B, S, H), of all forward passes since
+        the last call, and forget them."""
         every, self.final_states = self.final_states, {}
         return {
             micro: {name: state.asnumpy() for name, state in states.items()}
@@ -252,24 +269,27 @@ class MindSporeStage(
         self.kept[self.last_segment, micro] = (*values, *map(ms.Tensor.from_numpy, masks), labels)
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
-        """Add the segment's gradients to the sums and free what `forward` saved; return the
-        gradients of the stack before it, or None for the segment that takes the samples."""
+        """Run the backward pass of a segment and micro-batch from ``gradients``, those of the stack
+        after it: add its parameters' gradients to the sums and free what `forward` saved. Return
+        the gradients of the stack before it, or None for the segment that takes the samples."""
         flow = self.backward_cells[segment](*self.kept.pop((segment, micro)), *gradients)
         return None if self.first and segment == 0 else flow
 
     def free_activation(self, segment: int, micro: int) -> None:
-        """Replace the saved input of the segment, the top of its stack, by None."""
+        """Replace the segment's input (the top of its stack) that is saved for a micro-batch by
+        None, to be set by `restore_activation` before the backward pass."""
         self.restore_activation(segment, micro, None)
 
     def restore_activation(self, segment: int, micro: int, x: ms.Tensor | None) -> None:
-        """Save ``x`` as the input of the segment again, the top of its stack; None frees it."""
+        """Put ``x`` in place of the segment's input (the top of its stack) that is saved for a
+        micro-batch; None frees it."""
         kept, at = self.kept[segment, micro], self.tapes[segment].kept.index(0)
         self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
-        """Compute the last segment's loss, and add the gradients of ``share`` times it to the sums;
-        return the unweighted loss and the gradients of the stack before the segment, or None if it
-        takes the samples."""
+        """Compute the last segment's mean loss of a micro-batch saved by `loss`, and add the
+        gradients of ``share`` times it to the sums. Return the loss, not times ``share``, and the
+        gradients of the stack before the segment, or None if it takes the samples."""
         found = self.backward_cells[self.last_segment](
             *self.kept.pop((self.last_segment, micro)), self.scalar(share)
         )
@@ -277,8 +297,8 @@ class MindSporeStage(
         return loss, None if self.first and self.last_segment == 0 else tuple(flow)
 
     def combine_losses(self, losses: Sequence[tuple[ms.Tensor, float]]) -> list[Any]:
-        """Return the pairs (loss, share of the batch) as a list;
-        `MindSporeBackend.materialize_losses` adds them up."""
+        """Return the pairs (loss, share of the batch) as a list, not yet added up:
+        `MindSporeBackend.materialize_losses` does that."""
         return list(losses)
 
     def saved_activation_bytes(self) -> int:
@@ -336,8 +356,8 @@ class MindSporeStage(
         return not self.parameters or bool(self.all_finite().asnumpy())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Make update ``step`` with the gradient sums divided by ``scale``; ``made`` is ignored,
-        because the optimizer counts its own steps."""
+        """Make update ``step`` (from 1) with the gradient sums divided by the loss scale ``scale``,
+        if there are parameters; ``made`` is ignored, because the optimizer counts its own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
         if self.parameters:
@@ -346,15 +366,17 @@ class MindSporeStage(
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
-        """Return the stack after the segment, and the top of the stack after each of its layers, in
-        evaluation mode."""
+        """Run a segment in evaluation mode on the stack ``values`` before it, without saving
+        anything; return the stack after it, and a list of the top of the stack after each of its
+        layers."""
         outputs = self.output_cells[segment](*values)
         depth = len(outputs) - self.layers[segment]
         return tuple(outputs[:depth]), list(outputs[depth:])
 
     def evaluate(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
-        """Return the mean loss and the predicted classes for ``labels``, from as many of the first
-        ``logits``; the labels are repeated to fill the batch."""
+        """Return the mean loss and the predicted classes for ``labels``. ``logits`` may have more
+        rows, of a batch filled up to a fixed size: those after the first ``len(labels)`` are not
+        counted."""
         y = labels.asnumpy()
         filled = ms.Tensor.from_numpy(np.resize(y, (len(logits), *y.shape[1:])))
         losses, predicted = self.score_cell(logits, filled)
@@ -397,8 +419,8 @@ class MindSporeStage(
         return state(self.optimizer, list(self.parameters)) if self.parameters else {}
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Set the parameters to ``weights`` and the optimizer to its ``state`` after update
-        ``step``."""
+        """Set the parameters to ``weights`` (canonical name → array) and the optimizer to its
+        ``state`` after update ``step``."""
         for name, parameter in self.parameters.items():
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
         if self.parameters:

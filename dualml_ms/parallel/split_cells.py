@@ -16,8 +16,8 @@ from dualml_ms.parallel.split_tape import RELU, TANH, SegmentTape, layer_range
 
 
 class Forward(nn.Cell):
-    """A cell that returns the stack after a segment, then the tops on its tape from inside the
-    segment, then the final states of stateful layers."""
+    """A cell that returns the stack after a segment, then the values from inside the segment that
+    its ``tape`` saves for the backward pass, then the final states of stateful layers."""
 
     def __init__(self, part: ModelPart, tape: SegmentTape) -> None:
         super().__init__(auto_prefix=False)
@@ -25,8 +25,9 @@ class Forward(nn.Cell):
         self.inner = tuple(at for at in tape.kept if 0 < at < len(part.order))
 
     def construct(self, *arguments):
-        """Return the stack after the segment, then the saved tops inside it, then the final states.
-        Arguments: the stack before it, the masks and initial states."""
+        """Return, in one tuple: the stack after the segment, the saved values from inside it, the
+        final states. Arguments: the values of the stack before it, then masks and initial states in
+        layer order."""
         part = self.part
         after, states = part.walk_with_states(arguments[: part.depth], arguments[part.depth :])
         outputs = after[-1]
@@ -36,7 +37,7 @@ class Forward(nn.Cell):
 
 
 class LayerWithCasts(nn.Cell):
-    """One layer of a part in low precision, with its casts."""
+    """Layer ``i`` of a part in low precision, with its casts to and from the low-precision type."""
 
     def __init__(self, part: ModelPart, i: int) -> None:
         super().__init__(auto_prefix=False)
@@ -59,9 +60,10 @@ class Backward(nn.Cell):
     """A cell that adds the gradients of a segment to the sums; it returns those of the stack before
     it if ``wanted``.
 
-    It goes layer by layer from the values on the tape: only what a layer's own derivative needs is
-    computed again, and the spans that are to be recomputed, once their gradient is known.
-    Arguments: the tape, the masks, the gradients of the stack after the segment.
+    It goes layer by layer from the values that the forward pass saved (``tape``): only what a
+    layer's own derivative needs is computed again, and the spans of layers that are to be
+    recomputed, once their gradient is known. Arguments: the saved values, the masks and initial
+    states, the gradients of the stack after the segment.
 
     In low precision a gradient has the type of its value.
     """
@@ -107,9 +109,10 @@ class Backward(nn.Cell):
         return RecurrentOutputs(part.order[i]) if carry else part.order[i]
 
     def plan_recomputation(self, part: ModelPart, tape: SegmentTape) -> None:
-        """Determine for each layer the span to recompute that ends with it (``recomputed_span``;
-        −1: none), and the place of its saved top within a recomputed span (``inside``; 0: not
-        inside)."""
+        """Set for each layer ``recomputed_span``, the number of the span to recompute that ends
+        with it (−1: none), and ``inside``, the place of its saved value among those that a
+        recomputation gives (0: not inside). Set ``stretches``, the cells of the spans, and
+        ``entries``, the places of their inputs."""
         n = len(part.order)
         self.stretches = [
             LayerBlock(part, replace(some, recomputed=False)) for some in tape.recomputed_spans
@@ -123,23 +126,24 @@ class Backward(nn.Cell):
         )
 
     def recompute_stacks(self, number, tape, masks, flow):
-        """Recompute span ``number`` from its inputs on the tape, once ``flow`` is known; return the
-        stack before its first layer and after each of its layers."""
+        """Recompute span ``number`` from its inputs among the saved values ``tape``, but not before
+        the gradient ``flow`` is known; return the stack before its first layer and after each of
+        its layers."""
         block, values = self.stretches[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)
         return block.walk(values, masks[block.first_mask : block.first_mask + block.dropouts])
 
     def saved_top(self, i, tape, stacks):
-        """Return the saved value from which layer ``i`` goes back: from ``stacks`` if it was
-        recomputed, else from the ``tape``."""
+        """Return the value from which the derivative of layer ``i`` starts, the top of a stack:
+        from ``stacks`` if it was recomputed, else from the saved values ``tape``."""
         if self.inside[i] > 0:
             return stacks[self.inside[i]][-1]
         return tape[self.place[i]]
 
     def layer_input(self, i, tape, stacks):
-        """Return the input of layer ``i``, computed forward from its saved top where they
-        differ."""
+        """Return the input of layer ``i``, computed from its `saved_top` if that is an earlier
+        layer's."""
         x = self.saved_top(i, tape, stacks)
         for k in range(self.top_numbers[i], i):
             x = self.order[k](x)
@@ -201,11 +205,12 @@ class Backward(nn.Cell):
 
 class Loss(nn.Cell):
     """A cell that returns ``share`` times the mean loss of the last segment's output, which is
-    differentiated, and the loss. Arguments: the stack, the masks, the labels, the share.
+    differentiated, and the loss. Arguments: the values of the stack before the segment, masks and
+    initial states, the labels, the share.
 
     Args:
-        before: which values on the stack are in low precision; the casts give their gradients
-            the same type.
+        before: for each value on that stack whether it is in low precision; the casts give their
+            gradients the same type.
     """
 
     def __init__(self, part: ModelPart, criterion: nn.Cell, before: Stack) -> None:
@@ -229,8 +234,8 @@ class StatefulStageLoss(Loss):
     """A loss cell like `Loss` that also returns the final states of stateful layers."""
 
     def construct(self, *arguments):
-        """Return ``share`` times the mean loss, then a tuple of the mean loss and the final
-        states."""
+        """Return ``share`` times the mean loss, then a tuple of the mean loss and the final state
+        of each stateful layer. Arguments as in `Loss`."""
         masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
         stacks, states = self.part.walk_with_states(arguments[: self.part.depth], masks)
         loss = self.criterion(stacks[-1][-1].astype(ms.float32), labels)
@@ -238,10 +243,13 @@ class StatefulStageLoss(Loss):
 
 
 class LossBackward(nn.Cell):
-    """A cell that returns the loss and the gradients of the stack, and adds those of the parameters
-    to the sums; with a `StatefulStageLoss`, the final states follow.
+    """A cell that returns the mean loss and the gradients of the stack before the last segment, and
+    adds those of the parameters to ``sums``; with a `StatefulStageLoss`, the final states follow.
 
     Arguments: those of `Loss`.
+
+    Args:
+        depth: number of values of the stack whose gradients are returned, 0 for samples.
     """
 
     def __init__(
@@ -286,8 +294,8 @@ class Outputs(nn.Cell):
         self.part = part
 
     def construct(self, *stack):
-        """Return the stack after the segment, then the top after each of its layers, in one tuple,
-        for the ``stack`` before it, in the cell's mode."""
+        """Return in one tuple the stack after the segment, then the top after each of its layers,
+        for the values ``stack`` before it; Dropout is the identity, and states start from zero."""
         after = self.part.walk(stack, (), self.part.padding_mask(stack[0]))
         outputs = after[-1]
         for values in after[1:]:
@@ -311,7 +319,7 @@ class Score(nn.Cell):
 
 
 class ZeroSums(nn.Cell):
-    """A cell that sets the sums to zero."""
+    """A cell that sets ``sums``, the accumulated gradients, to zero."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -338,7 +346,7 @@ class UpdateFromSums(nn.Cell):
 
 
 class JoinSums(nn.Cell):
-    """A cell that returns the sums as one flat tensor."""
+    """A cell that returns ``sums``, the accumulated gradients, as one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -353,7 +361,7 @@ class JoinSums(nn.Cell):
 
 
 class AssignSums(nn.Cell):
-    """A cell that sets the sums from one flat tensor."""
+    """A cell that sets ``sums``, the accumulated gradients, from one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -363,7 +371,8 @@ class AssignSums(nn.Cell):
         self.ends = tuple((sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
 
     def construct(self, flat):
-        """Overwrite the sums, in their order, with parts of the 1-D ``flat``."""
+        """Overwrite the sums, in their order, with parts of the 1-D ``flat``; return a scalar that
+        depends on it."""
         done = True
         for i in range(len(self.sums)):
             start, stop = self.ends[i]

@@ -16,16 +16,23 @@ SLOPES = {Tanh: TANH, ReLU: RELU}
 class SegmentTape:
     """The values that a segment's forward pass saves for its backward pass.
 
-    Stacks before the first layer and after each layer are numbered from 0. Saved are the tops that
-    some layer's derivative needs: the output of Tanh and ReLU, the input of any other layer. The
-    output of Flatten is computed again from its input, which is saved instead. For layers that are
-    recomputed the input of the first one is saved in place of the values inside. On the stack
-    before all layers the values below the top have the numbers −1, −2, …
+    Stacks (see `ModelPart`) before the first layer and after each layer are numbered from 0; so are
+    their tops. Saved are the tops that some layer's derivative needs: the output of Tanh and ReLU,
+    the input of any other layer. The output of Flatten is computed again from its input, which is
+    saved instead. For layers that are recomputed the input of the first one is saved in place of
+    the values inside. On the stack before all layers the values below the top have the numbers −1,
+    −2, …
+
+    Args:
+        wanted: whether the gradient of the segment's input is needed.
+        stretches: the spans of the part, recomputed or not.
 
     Attributes:
         first: the first layer of the backward pass, whose input needs no gradient; −1 if the
             segment's input does.
-        kept: the numbers of those tops, in order.
+        kept: the numbers of the saved tops, in order.
+        slopes: layer → kind of its derivative, `LAYER`, `TANH` or `RELU`.
+        flat: layer → whether it is a Flatten.
         top_numbers: layer → number of the top it goes back from.
         recomputed_spans: the spans that are recomputed for some derivative.
         entries: for each of them the numbers of its input values.
@@ -57,12 +64,13 @@ class SegmentTape:
 
 
 def layer_range(some: LayerSpan) -> range:
-    """Return the range of a span's layers."""
+    """Return the numbers of a span's layers within its part, counted from 0."""
     return range(some.layers.start, some.layers.stop)
 
 
 def value_numbers(part: ModelPart) -> list[tuple[int, ...]]:
-    """Return the numbers of the values on the stack before the first layer and after each."""
+    """Return, for the stack before the first layer and after each layer, the numbers of its values,
+    top last; a value has the number of layers that it follows, see `SegmentTape`."""
     stack = tuple(range(1 - part.depth, 1))
     stacks = [stack]
     for i, kind in enumerate(part.kinds):

@@ -26,14 +26,14 @@ def is_tensor(value: Any) -> bool:
 
 
 def copy_tensor(tensor: ms.Tensor) -> ms.Tensor:
-    """Return a tensor of the same numbers that belongs to no graph."""
+    """Return a copy of a tensor that belongs to no graph of gradients."""
     return ms.Tensor(tensor.asnumpy() if tensor.dtype != ms.bfloat16 else tensor.copy())
 
 
 @contextlib.contextmanager
 def building_empty() -> Iterator[None]:
     """Let the parameters of all cells that are made inside the block have a shape, but no memory,
-    where an initializer describes them; those made of arrays keep their memory."""
+    if they are made from an initializer; those made of arrays get memory as usual."""
     before = getattr(ms.Parameter, "init_param", True)
     ms.Parameter.init_param = False  # as `mindspore.nn.utils.no_init_parameters` does
     try:
@@ -43,11 +43,14 @@ def building_empty() -> Iterator[None]:
 
 
 class BlockFunction(_Function):  # type: ignore[misc]
-    """A call of a block as one node of the graph: its gradients are those that the call returns."""
+    """A `BlockCall`, one call of a block, as a single node of the graph of gradients: its gradients
+    are those that the call itself computes."""
 
     @staticmethod
     def forward(ctx: Any, call: BlockCall, anchor: ms.Tensor, *tensors: Any) -> Any:
-        """Return the output tensors of a call; ``anchor`` lets them depend on a parameter."""
+        """Return the outputs of ``call`` for the input tensors, a tuple unless there is just one.
+        ``anchor`` is a trained parameter: with it among the inputs the node always gets
+        gradients."""
         ctx.call = call
         outputs = tuple(call.forward(tensors))
         ctx.mark_non_differentiable(*(one for one in outputs if not one.is_floating_point()))
@@ -55,12 +58,14 @@ class BlockFunction(_Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Return the gradients of the input tensors."""
+        """Return the gradients of all inputs of `forward`: None for the call, 0 for the anchor,
+        then those of the input tensors."""
         return None, ms.Tensor(np.zeros((), np.float32)), *ctx.call.backward(gradients)
 
 
 class BlockAccess:
-    """Access to the blocks of a model that was made inside `building_empty`.
+    """Access to the blocks (cells that run with weights of the caller) of a model that was made
+    inside `building_empty`; converts the model's floating-point parameters to ``dtype``.
 
     Args:
         model: the model.
@@ -87,7 +92,8 @@ class BlockAccess:
         return bool(tensor.is_floating_point())
 
     def empty_parameters(self) -> list[str]:
-        """Return the names of the trained parameters; all others have memory."""
+        """Return the names of the trained floating-point parameters, which have no memory; all
+        others have."""
         return [n for n, p in self.names.items() if p.requires_grad and p.is_floating_point()]
 
     def shared_parameters(self) -> list[str]:
@@ -96,22 +102,29 @@ class BlockAccess:
         return [name for name, p in self.names.items() if count[id(p)] > 1]
 
     def load(self, weights: Weights) -> None:
-        """Give parameters of the model, by name, these tensors for good."""
+        """Set parameters of the model, by name, to these tensors, converted to their types,
+        permanently."""
         for name, tensor in weights.items():
             self.names[name].set_data(tensor.astype(self.names[name].dtype))
             self.resident.add(name)
 
     def load_constant(self, name: str, tensor: ms.Tensor) -> None:
-        """Copy a tensor into a parameter that has memory."""
+        """Set the parameter ``name``, one that has memory, to this tensor, converted to its
+        type."""
         self.names[name].set_data(tensor.astype(self.names[name].dtype))
 
     def intercept(self, name: str, make_call: CallFactory, *, differentiated: bool) -> None:
-        """Let calls of a block be made by what ``make_call`` returns for their arguments."""
+        """Replace calls of the block ``name``, from now on, by the `BlockCall` that ``make_call``
+        returns for their arguments; the block's own function is kept for `run` and `differentiate`.
+
+        Args:
+            differentiated: whether the calls are nodes of a graph of gradients.
+        """
         cell = self.cells[name]
         self.forwards[name] = cell.construct
 
         def construct(*args: Any, **kwargs: Any) -> Any:
-            """Make one call of the block."""
+            """Make one call of the block by a `BlockCall`."""
             tensors, rebuild = flatten((args, kwargs), is_tensor)
             call = make_call(name, tensors, rebuild)
             if differentiated:
@@ -125,8 +138,8 @@ class BlockAccess:
 
     @contextlib.contextmanager
     def loaded(self, name: str, weights: dict[str, ms.Tensor]) -> Iterator[dict[str, ms.Parameter]]:
-        """Let a block have these weights, by their names in the model, inside the context, which
-        gets the new parameters; ``weights`` is emptied."""
+        """Inside the context, let the block ``name`` have these weights, by their names in the
+        model; yield the new parameters under these names. ``weights`` is emptied."""
         new, replaced = {}, []
         by_id = {id(self.names[full]): full for full in weights}
         for full in list(weights):
@@ -151,7 +164,8 @@ class BlockAccess:
     def run(
         self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
     ) -> Any:
-        """Return the output of a block, computed with these weights without a graph."""
+        """Return the output of the intercepted block ``name``, computed with ``weights``, which is
+        emptied, from copies of the input ``tensors``, of which ``rebuild`` makes the arguments."""
         args, kwargs = rebuild([copy_tensor(one) for one in tensors])
         with self.loaded(name, weights):
             return self.forwards[name](*args, **kwargs)
@@ -164,11 +178,14 @@ class BlockAccess:
         rebuild: Rebuild,
         gradients: Sequence[Any],
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Return the gradients of a block's weights, by name, and of its input tensors, None where
-        there is none.
+        """Return the gradients of an intercepted block's trained weights, by name, and of its input
+        tensors, None for those that are not floating-point numbers.
 
         Args:
-            gradients: of the output tensors, None for those that have none.
+            weights: the block's weights by their names in the model; emptied.
+            tensors: the input tensors, which are copied.
+            rebuild: makes the block's arguments of the input tensors.
+            gradients: gradients of the output tensors, None for those that have none.
         """
         inputs = [copy_tensor(one) for one in tensors]
         floats = [i for i, one in enumerate(inputs) if self.is_float(one)]
@@ -176,7 +193,7 @@ class BlockAccess:
             trained = {n: p for n, p in new.items() if p.requires_grad}
 
             def weigh(*leaves: Any) -> Any:
-                """Return the sum of outputs times their gradients."""
+                """Return the sum over the floating-point outputs of output times gradient."""
                 given = list(inputs)
                 for i, leaf in zip(floats, leaves, strict=True):
                     given[i] = leaf
@@ -207,8 +224,8 @@ class BlockAccess:
     def step(
         self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Make a forward and a backward pass; return the loss, and the gradients of the parameters
-        that stay in memory, by name."""
+        """Make a forward and a backward pass of the whole model; return ``loss(outputs, targets)``,
+        and the gradients of the trained parameters that `load` gave memory, by name."""
         trained = {n: p for n, p in self.names.items() if n in self.resident and p.requires_grad}
 
         def compute_loss() -> Any:
@@ -226,8 +243,10 @@ class BlockAccess:
         gradients: Weights,
         make_optimizer: Callable[[nn.Cell], Callable[..., Any]],
     ) -> Iterator[tuple[nn.Cell, Callable[..., Any]]]:
-        """Make one update of these weights, by their names in the model, with their gradients; the
-        context gets a cell that has the new weights under the same names, and the optimizer."""
+        """Make one update of these weights, by their names in the model, with their gradients, by
+        the optimizer that ``make_optimizer`` makes over a cell. Yield this cell, which has the new
+        weights under the same names and computes nothing, and the optimizer. ``weights`` is
+        emptied."""
         model, names = nn.Cell(auto_prefix=False), dict[int, str]()
         for name in list(weights):
             *path, last = name.split(".")
@@ -250,7 +269,7 @@ class BlockAccess:
                 parameter.param_info.obj = None
 
     def forward(self, inputs: Sequence[Any]) -> Any:
-        """Return the model's output without a graph."""
+        """Return the whole model's output for these inputs."""
         return self.model(*inputs)
 
     def is_missing_weight(self, error: Exception) -> bool:

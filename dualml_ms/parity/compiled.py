@@ -23,8 +23,8 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def compile_module(cell: nn.Cell, mode: str = "graph") -> None:
-    """Let `mindspore.jit` translate a cell's ``construct``; the cell's own hooks are called as
-    before. The first call compiles.
+    """Let `mindspore.jit` translate a cell's ``construct``, for this cell only, which gets a class
+    of its own until `restore_forward`; its hooks are called as before. The first call compiles.
 
     Args:
         mode: a key of `LEVELS`.
@@ -38,7 +38,7 @@ def compile_module(cell: nn.Cell, mode: str = "graph") -> None:
 
 
 def restore_forward(cell: nn.Cell) -> None:
-    """Give a cell its own class again, whose ``construct`` is not compiled."""
+    """Undo `compile_module`: give a cell its own class again; any other cell stays as it is."""
     cell.__class__ = getattr(type(cell), "uncompiled", type(cell))
 
 
@@ -53,11 +53,12 @@ def has_active_dropout(model: nn.Cell) -> bool:
 
 
 class ModuleReplay:
-    """Runs a model's cells alone, on the inputs that they had in a forward pass.
+    """Runs a model's cells alone, on the inputs that each had in its first call in a forward pass,
+    which is made now; the model's parameters are left as they were.
 
     Args:
         model: the whole model, in PyNative mode.
-        inputs: of the model.
+        inputs: inputs of the model.
         seed: seed of MindSpore's generators before each run.
     """
 
@@ -75,7 +76,8 @@ class ModuleReplay:
             assign_all(named, kept)
 
     def make_hook(self, name: str) -> Callable[..., None]:
-        """Return a forward hook that keeps copies of the inputs of a cell's first call."""
+        """Return a hook, called before a cell's forward pass, that stores copies of the inputs of
+        the first call of the cell ``name``."""
 
         def hook(cell: nn.Cell, args: tuple[Any, ...]) -> None:
             if name not in self.calls:
@@ -88,12 +90,15 @@ class ModuleReplay:
         return type(self.modules[name]).__name__, type(self.modules[name]).construct
 
     def run(self, name: str, mode: str, move: Callable[[Arrays], Arrays] | None) -> Arrays:
-        """Run a cell alone on its recorded inputs, forward and backward, and return its outputs,
-        then the gradients of its parameters and inputs, then its buffers; it is left as it was.
+        """Run the cell of this name alone on its recorded inputs, forward and backward, and leave
+        it as it was. Return its outputs (``output…``), then the gradients of its trained parameters
+        (``gradient NAME``) and inputs (``gradient of input N``), then its other parameters (``state
+        NAME``).
 
         Args:
             mode: a key of `LEVELS`, or empty for PyNative mode.
-            move: changes the parameters, and the inputs, named ``input N``, before the run.
+            move: function of the arrays of parameters by name, and of floating-point inputs as
+                ``input N``, whose result replaces them for this run; None for no change.
         """
         cell, given = self.modules[name], copy_value(self.calls[name][0])
         named = dict(cell.parameters_and_names())
@@ -128,11 +133,12 @@ def run_with_gradients(
     positions: Sequence[int],
     trained: Mapping[str, ms.Parameter],
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the outputs of a cell by name, then the gradients of their sum, weighted with fixed
-    normal numbers.
+    """Yield names and arrays: the outputs of a cell, ``output…``, then the gradients of their sum,
+    weighted with fixed normal numbers: ``gradient NAME`` and ``gradient of input N``, N from 0.
 
     Args:
-        positions: of the inputs that have a gradient.
+        given: inputs of the cell.
+        positions: positions of the inputs that have a gradient.
         trained: parameters that have one, by name.
     """
     outputs: list[Any] = []

@@ -23,10 +23,11 @@ SILENT = ("typeof", "make_range", "shape", "dtype")
 
 
 class OperationTracer(MsDispatchMode):
-    """A mode that records each operator with its inputs, settings and outputs.
+    """A mode, used as a context manager, that records in ``tape`` each operator with its inputs,
+    settings and outputs.
 
-    MindSpore calls ``__ms_dispatch__`` for every operator of PyNative mode; a slice that is a view
-    is none, and its numbers are recognised by their contents.
+    MindSpore calls ``__ms_dispatch__`` for every operator of PyNative mode. A slice that is a view
+    is no operator: `Tensor.__getitem__` is replaced inside the block to record it as ``getitem``.
     """
 
     def __init__(self, tape: Tape) -> None:

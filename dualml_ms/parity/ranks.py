@@ -39,8 +39,8 @@ def join_group(group: Any) -> GroupAccess:
 
 
 def find_maximum(group: str, rank: int, size: int, value: int) -> int:
-    """Return the largest of the numbers that the ranks of a group give, of at most 24 bits; all of
-    them must call this.
+    """Return the largest of the numbers that the ranks of a group give, integers from 0 with at
+    most 24 bits; all of them must call this.
 
     Args:
         rank, size: number of this rank in the group, and of all ranks.

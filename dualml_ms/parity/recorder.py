@@ -92,15 +92,15 @@ def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
 
 
 def memory_address(tensor: ms.Tensor) -> int | None:
-    """Return where the numbers of a tensor begin in the memory of its device; None if this version
-    of MindSpore does not say it."""
+    """Return the address of a tensor's first number in the memory of its device; None if this
+    version of MindSpore does not tell it, or the tensor has no memory."""
     address = getattr(tensor, "_data_ptr", None)
     return None if address is None else int(address()) or None
 
 
 def share_array(array: NDArray[Any], dtype: Any) -> ms.Tensor:
-    """Return an array as a tensor of a dtype, without a copy where that is the array's own: to be
-    copied from, before the array changes."""
+    """Return ``array`` as a tensor of ``dtype``. A float32 tensor shares the memory of a non-empty
+    float32 array, so it must be read before the array changes; any other is a copy."""
     plain = array.dtype == np.float32 and dtype == ms.float32
     return ms.Tensor.from_numpy(array) if plain and array.size else ms.Tensor(array, dtype)
 
@@ -174,8 +174,8 @@ class Recorder(Base):
         ]
 
     def stored_names(self) -> dict[str, list[str]]:
-        """Return name → the parameter's own name, under which `mindspore.save_checkpoint` stores
-        it."""
+        """Return name → list of one: the parameter's own name, under which
+        `mindspore.save_checkpoint` stores it."""
         return {name: [str(p.name)] for name, p in self.named_tensors().items()}
 
     def modules(self) -> dict[str, str]:
@@ -195,8 +195,8 @@ class Recorder(Base):
             assign_values(named[name], np.ascontiguousarray(value).reshape(value.shape))
 
     def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
-        """Return name → gradient, given by name or in the order in which the
-        optimizer has its parameters. UserError: not as many as those."""
+        """Return name → gradient. A mapping is returned as it is; a sequence has the order of the
+        optimizer's parameters. Raise UserError for a sequence of another length than these."""
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named_tensors().items()}
             order = [
@@ -211,8 +211,9 @@ class Recorder(Base):
         return named
 
     def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return state name (PyTorch's, by `SLOTS`) → parameter name → tensor, or array that is
-        made when it is looked up; only lists of tensors with the parameters' shapes are state."""
+        """Return state name → parameter name → tensor, or array that is made when it is looked up.
+        The state is every attribute of the optimizer that is a list of tensors with the parameters'
+        shapes, but not the parameters; its name is PyTorch's by `SLOTS`, else the attribute's."""
         own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
         parameters = updated_parameters(self.model, own)
         order = [names.get(id(p), p.name) for p in parameters]
@@ -232,8 +233,8 @@ class Recorder(Base):
         return slots
 
     def learning_rates(self) -> list[float]:
-        """Return the learning rate of each parameter group that has a constant one; empty if the
-        optimizer computes its rates."""
+        """Return the constant learning rate of each parameter group, one for an optimizer without
+        groups; empty if one of them is neither a float nor a tensor, such as a schedule."""
         own = getattr(self.optimizer, "learning_rate", None)
         groups = getattr(self.optimizer, "param_groups", None)
         rates = [own] if groups is None else [group.get("lr") for group in groups]
@@ -245,7 +246,8 @@ class Recorder(Base):
         return [float(value) for value in values if np.ndim(value) == 0]
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the optimizer's groups of parameters with their settings; empty if it has none."""
+        """Return the model's parameters that the optimizer updates, grouped by equal settings
+        (learning rate, weight decay, `SETTINGS`); empty if it updates none of them."""
         own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
         groups = getattr(own, "param_groups", None)
         if groups is not None:
@@ -269,25 +271,27 @@ class Recorder(Base):
         return join_groups([(names[id(p)], s) for p, s in rows if id(p) in names])
 
     def count_updates(self) -> int:
-        """Return the optimizer's ``global_step``; 0 if it has none."""
+        """Return the optimizer's ``global_step``, the number of updates it made; 0 if it has
+        none."""
         count = plain_number(getattr(self.optimizer, "global_step", None))
         return int(count) if isinstance(count, float | int) else 0
 
     def join_group(self, group: Any) -> GroupAccess:
-        """Return access to a communication group by its name, or with True to all ranks; raise
-        UserError if there is none."""
+        """Return access to a communication group of ranks by its name, or with True to all ranks;
+        raise UserError if MindSpore's communication is not initialised or this process is not in
+        it."""
         return join_group(group)
 
     def unique_parameters(self) -> list[ms.Parameter]:
-        """Return the parameters of the cell, then those of the optimizer's state, each once;
-        without an optimizer the cell's alone."""
+        """Return the parameters of the model, buffers included, then those that only the optimizer
+        has, such as its state, each once."""
         held = getattr(self.optimizer, "get_parameters", None)
         own = list(held()) if held is not None else updated_parameters(self.model, self.optimizer)
         return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
 
     def snapshot(self) -> Any:
-        """Return copies of the parameters, and of the optimizer's state and other attributes, if
-        there is one, for `restore`."""
+        """Return copies of all parameters and, if there is an optimizer, of its state and other
+        attributes, as an opaque value for `restore` and `adopt_changes`."""
         own = (
             []
             if self.optimizer is None
@@ -305,8 +309,9 @@ class Recorder(Base):
         restore_attributes(own, copy_tensor)
 
     def adopt_changes(self, start: Any, end: Any) -> None:
-        """Apply parameters, learning rates among them, and the optimizer's own numbers that a
-        script changed between the snapshots ``start`` and ``end``."""
+        """Assign, in place, the parameters (tensor learning rates among them) that differ between
+        the snapshots ``start`` and ``end``, and all numbers, texts and flags of the optimizer, as
+        they are in ``end``."""
         old = {id(p): shelved for p, shelved in start[0]}
         for p, shelved in end[0]:
             value = shelved.recall()
@@ -319,12 +324,14 @@ class Recorder(Base):
         return copy_tensor(value)
 
     def is_saved(self, value: Any) -> bool:
-        """Return whether a value is a parameter, a cell, an operator, a type or a Python module."""
+        """Return whether a value needs no copy of its own: a parameter, which is saved by name, a
+        cell, or an operator, a type or a Python module, which no step changes."""
         return isinstance(value, nn.Cell) or is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that puts the numbers of ``value`` back if it is a cell or parameter
-        outside of the recorded model; None for any other value. Other tensors do not change."""
+        """Return a function that restores the present numbers of ``value`` if it is a cell or
+        parameter outside of the recorded model; None for any other value. Other tensors do not
+        change."""
         if isinstance(value, nn.Cell):
             parts = [self.model, *(cell for _, cell in self.model.cells_and_names())]
             parameters = [] if any(value is part for part in parts) else value.get_parameters()
@@ -365,7 +372,7 @@ class Recorder(Base):
         return ms.Tensor(tensor.asnumpy().copy(), tensor.dtype)
 
     def sample(self, tensor: ms.Tensor) -> ms.Tensor:
-        """Return a scalar of the dtype of ``tensor``."""
+        """Return a scalar tensor, 0, of the dtype of ``tensor``."""
         return ms.Tensor(0, tensor.dtype)
 
     def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
@@ -373,8 +380,8 @@ class Recorder(Base):
         return share_array(array, tensor.dtype)
 
     def make_tape(self) -> Tape:
-        """Return an empty tape that knows the model's cells and, as ``parameter:NAME``, its
-        parameters."""
+        """Return an empty `Tape`, a record of the operations of one step, that knows the names of
+        the model's cells and, as ``parameter:NAME``, its parameters."""
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
@@ -386,8 +393,10 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
-        """Draw shared random numbers, or MindSpore's own if `seeded`, from the seed's first one,
-        inside the block; if there is a tape, record all operators that PyNative mode runs."""
+        """Inside the block, replace MindSpore's random numbers by those that dualml draws from the
+        recorder's seed for both frameworks, or, if `seeded`, seed MindSpore's own generators with
+        it. If there is a tape and the model is not compiled, also record all operators that
+        PyNative mode runs."""
         traced = self.tape is not None and not self.compiled
         watch = OperationTracer(self.tape) if traced else contextlib.nullcontext()
         if self.seeded:
@@ -398,8 +407,9 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
-        """Call ``tell(name, output)`` after each cell's forward pass inside the block; the name of
-        the model itself is empty, and of a compiled model only that is called."""
+        """Inside the block, call ``tell(name, output)`` after the forward pass of the model, whose
+        name is empty, and of each cell in it; of a compiled model, after its own forward pass
+        only."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda cell, given, output: tell(name, output)

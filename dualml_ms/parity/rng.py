@@ -17,7 +17,8 @@ CHANNELS = ("Dropout2D", "Dropout3D")
 
 class SharedRngMode(MsDispatchMode):
     """A mode inside which Dropout of every kind, ``Bernoulli`` and ``UniformReal`` draw from a
-    `SharedRng`; the gradient of a Dropout is its own, through the given mask."""
+    `SharedRng`, whose numbers PyTorch gets, too; MindSpore computes the gradient of a Dropout from
+    the drawn mask."""
 
     def __init__(self, chance: SharedRng) -> None:
         super().__init__()

@@ -75,14 +75,16 @@ def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
 
 
 def new_group(place: RankContext, member: Membership, ranks: list[int], key: str) -> Any:
-    """Make a process group of the world ranks ``ranks``; only these ranks call it.
+    """Make and return a process group of the world ranks ``ranks``; only these ranks call it.
 
     torch names such a group after its ranks and the number of groups its maker is in already. If
     members differ in that number, they would wait for one another under different names: those in
     fewer groups first make some groups of themselves alone.
 
     Args:
-        key: the same on all members, used once.
+        place: context of this rank.
+        member: its membership, from `join`.
+        key: key in the store of ``place``, the same on all members and used once.
     """
     count = len(dist.distributed_c10d._world.pg_names)
     what = f"a group of ranks {ranks}"

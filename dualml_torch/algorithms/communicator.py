@@ -56,10 +56,10 @@ FOLDED = {
 
 
 def connect(place: RankContext, device: str | torch.device = "cpu") -> TorchCommunicator:
-    """Join the other ranks and return the communicator of all of them.
+    """Join the other ranks, which all call this, and return the communicator of all of them.
 
     Args:
-        place: of this rank.
+        place: context of this rank: its number, the number of ranks and how they find one another.
         device: ``cpu``, ``cuda`` or ``auto``. With several ranks every one takes a GPU of its own,
             which `TorchCommunicator.device` names.
 
@@ -135,7 +135,8 @@ class TorchCommunicator(TorchCollectives):
         return torch.from_numpy(np.array(array, order="C")).to(self.member.device)
 
     def numpy(self, x: Tensor) -> Any:
-        """Copy a tensor, detached, to a C-contiguous NumPy array on the host; not of bfloat16."""
+        """Copy a tensor, detached, to a C-contiguous NumPy array on the host. Raise TypeError for
+        bfloat16, which NumPy lacks."""
         return np.array(x.detach().cpu().numpy(), order="C")
 
     def dtype(self, x: Tensor) -> str:

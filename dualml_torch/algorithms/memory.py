@@ -23,7 +23,7 @@ def state_bytes(optimizer: RuleOptimizer | None) -> int:
 
 
 def storage_address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's storage, which views share."""
+    """Return the address of the memory that a tensor is stored in, which its views share."""
     return tensor.untyped_storage().data_ptr()
 
 

@@ -69,8 +69,9 @@ class RecordedGradient:
         self.calls: dict[int, Call] = {}
 
     def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
-        """Add ``share`` times the gradient of the mean loss to the parameters' ``grad``, which may
-        be None; return the mean loss, detached and not times ``share``."""
+        """Add ``share`` times the gradient of the mean loss to the parameters' ``grad`` (which
+        becomes the gradient where it is None); return the mean loss, detached and not times
+        ``share``."""
         loss, *gradients = self.gradient(inputs, labels, share)
         if self.accumulate:
             return loss

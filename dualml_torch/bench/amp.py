@@ -16,8 +16,9 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each model (in a quick job for the last of `MODELS` alone) and precision: time
-    per update, and losses of a training run."""
+    """Call ``add`` with a row for each model (in a quick job for the last of `MODELS` alone) and
+    precision: time per update, mean loss of the last round of a training run, and, for low
+    precision, relative gaps to float32's losses."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
         own = make_work(job, model)

@@ -31,9 +31,9 @@ WAIT_S, GROUP_S = 20.0, 45.0
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each group, collective and size that was reached, a row with the reason for a
-    group that failed, and one for dualml's own communicator with two ranks. Old reports in the
-    job's folder are removed."""
+    """Call ``add`` with a row for each group, collective and size that was reached, a row with the
+    reason for a group that failed, and one for dualml's own communicator with two ranks. Old
+    reports in the job's folder are removed."""
     sizes, calls = (SIZES[:1], 2) if job.quick else (SIZES, 20)
     for engine, ranks in GROUPS:
         report = Path(job.folder) / f"collectives-{engine}-{ranks}.jsonl"
@@ -64,13 +64,14 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def sum_over_ranks(comm: Any, argument: Any) -> float:
-    """Return the all-reduced sum of a one from each rank, the number of ranks, by dualml's own
-    communicator; ``argument`` is ignored."""
+    """Return the all-reduced sum of ones, one from each rank, by dualml's own communicator: the
+    number of ranks. ``argument`` is ignored."""
     return float(comm.numpy(comm.all_reduce(comm.tensor([1.0])))[0])
 
 
 def run_group(ranks: int, arguments: tuple[Any, ...]) -> None:
-    """Run `run_rank` in ``ranks`` processes; kill them when they take too long.
+    """Run `run_rank` with ``arguments`` in ``ranks`` new processes and wait for them; kill them
+    when they take too long.
 
     Raises:
         TimeoutError: the processes took longer than `GROUP_S`.

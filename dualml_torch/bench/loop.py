@@ -12,8 +12,8 @@ from dualml_torch.bench.race import MakeVariant, race
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each model (in a quick job for the last of `MODELS` alone) and variant of the
-    training loop."""
+    """Call ``add`` with a row of times for each model (in a quick job for the last of `MODELS`
+    alone) and variant of the training loop: the trial's own and each of `OPTIMIZER_OPTIONS`."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
         own = make_work(job, model)

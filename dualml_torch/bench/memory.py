@@ -15,9 +15,9 @@ from dualml_torch.common.environment import resolve_device
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each model and loop with the peak MiB allocated and reserved in two rounds,
-    without what was there before, or with the reason of a failure; on a CPU one row that says that
-    nothing is counted."""
+    """Call ``add`` with a row for each model and loop: the peak MiB allocated and reserved in two
+    rounds, without what was there before, or the reason of a failure; on a CPU with one row that
+    says that nothing is counted."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     if device.type != "cuda":

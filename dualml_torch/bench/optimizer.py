@@ -26,8 +26,8 @@ WIDE = [
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each rule, size and variant; in a quick job for the first rule and size alone.
-    All variants update the same memory."""
+    """Call ``add`` with a row of times for each rule, size and variant; in a quick job for the
+    first rule and size alone. All variants update the same memory."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     sizes = {"lenet": list(model("lenet").parameters().values()), "mlp, 10 million": WIDE}
@@ -45,8 +45,9 @@ def section(job: BenchJob, add: AddRow) -> None:
 def optimizer_variants(
     name: str, fields: dict[str, Any], params: list[torch.nn.Parameter], device: torch.device
 ) -> dict[str, MakeVariant]:
-    """Return factories of the timed steps of an optimizer by name: dualml's, dualml's compiled, and
-    torch's in its variants; all update ``params`` in place."""
+    """Return name → factory of a function that makes some updates and returns milliseconds per
+    update: dualml's optimizer ``name`` (``ours``, ``ours_compiled``), and torch's with each of
+    `OPTIMIZER_OPTIONS`. All update ``params`` in place."""
     times = 20 if sum(p.numel() for p in params) < 1e6 else 5
 
     def make_timer(step: Callable[[], Any]) -> Callable[[], float]:

@@ -195,8 +195,9 @@ class PlainLoop(Loop):
 
 @contextlib.contextmanager
 def deterministic(mode: str) -> Iterator[None]:
-    """Set PyTorch's deterministic debug mode inside the block and restore it at the end, so that
-    the cost of a trial's choice does not count against other loops."""
+    """Return a context manager that sets PyTorch's deterministic debug mode (``default``, ``warn``
+    or ``error``) and restores it at the end, so that the cost of a trial's choice does not count
+    against other loops."""
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode(mode)
     try:

@@ -39,12 +39,14 @@ def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int 
 def race(
     variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any
 ) -> None:
-    """Run the variants in turns and add a row for each: quartiles of its times, and, except for
-    ``against`` itself, of their ratios to its times in the same rounds. A variant that cannot be
-    made or run is a row with its reason.
+    """Run the variants in turns and call ``add`` with a row for each: quartiles of its times, and,
+    except for ``against`` itself, of their ratios to its times in the same rounds. A variant that
+    cannot be made or run is a row with its reason.
 
     Args:
+        variants: name → factory of a function that runs one round and returns milliseconds.
         rounds: timed calls of each variant, after a first one that does not count.
+        against: name of the variant that the others are compared with.
         what: the other cells of the rows.
     """
     runs: dict[str, Callable[[], float]] = {}

@@ -31,9 +31,9 @@ PROBE_S = 60.0
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add rows for every arm: TF32 off compared with the reference, TF32 on compared with the
-    reference, as `dualml run` judges them, and TF32 on compared with off within the float32
-    envelope."""
+    """Call ``add`` with three rows for every arm: TF32 off compared with the reference, TF32 on
+    compared with the reference, as `dualml run` judges them, and TF32 on compared with off within
+    the float32 envelope."""
     probed = {on: probe_errors(job, on) for on in VARIABLES}
     there = probed[True]["product"] > TF32_ERROR_RATIO * probed[False]["product"]
     referee, off = run_lab(job, REFERENCE, "cpu"), run_lab(job, job.backend, job.device)
@@ -47,8 +47,8 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def add_row(add: AddRow, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
-    """Add a row; ``noticed`` says whether the verdict is right: different if and only if ``tf32``
-    was asked for and ``there``, really on."""
+    """Call ``add`` with a row of a comparison's ``cells``; ``noticed`` says whether the verdict is
+    right: different if and only if ``tf32`` was asked for and was really on (``there``)."""
     noticed = (cells["verdict"] == "different") == (tf32 and there)
     if tf32 and not there:
         cells = {**cells, "reason": {"key": "no_tf32"}}

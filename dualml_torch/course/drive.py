@@ -32,10 +32,19 @@ Arrays = Mapping[str, Any]
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's optimizer on drawn gradients; ``3/w`` of the result is parameter w, float32,
-    after update 3. Without an array ``g/3/w`` it has no gradient in that update. With the option
-    ``optimizers`` there are several, each for its parameters and updates; with ``unchanged`` the
-    result has what the optimizer was given: gradients, list of parameters, learning rate."""
+    """Run the student's optimizer class ``target`` for the option ``steps`` of updates; ``3/w`` of
+    the result is parameter w, float32, after update 3.
+
+    With the option ``optimizers`` there are several, each for its parameters and updates; with
+    ``unchanged`` the result also has what the optimizer was given: gradients, list of parameters,
+    learning rate.
+
+    Args:
+        module: the student's module.
+        options: ``hyper``, the hyperparameters, and variations of the run.
+        arrays: ``p/w``, the start of parameter w, and ``g/3/w``, its gradient in update 3; without
+            it the parameter has no gradient in that update.
+    """
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"p/{n}"].copy())) for n in names}
     groups = options.get("groups", {})
@@ -86,8 +95,9 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
 
 
 def change_settings(opt: Any, options: Mapping[str, Any], step: int) -> None:
-    """Write the settings of an update, the learning rate or all, into the groups of an
-    optimizer."""
+    """Write the settings of update ``step`` into all groups of an optimizer in place: the learning
+    rate from the option ``rates``, and hyperparameters from ``settings``, one entry per update
+    each; do nothing without these options."""
     new = {}
     if "rates" in options:
         new["lr"] = options["rates"][step - 1]
@@ -103,7 +113,7 @@ def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_array(x: Any) -> Any:
-    """Return a copy of a tensor, or of anything that NumPy accepts, as an array."""
+    """Return a copy of a tensor, detached, or of anything that NumPy accepts, as an array."""
     return x.detach().cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x)
 
 
@@ -121,8 +131,10 @@ def fill(a: Any, buffer: torch.Tensor) -> torch.Tensor:
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Train a softmax regression with a student's optimizer, in each update on a batch of ``order``
-    or on all samples if ``whole``; ``losses`` are the losses before each update."""
+    """Train a softmax regression with the student's optimizer class ``target``, in each update on a
+    batch of ``order`` or on all samples if the option ``whole`` is set; return the ``losses``
+    before each update. ``arrays``: ``weight``, ``bias``, ``x``, ``y``, and ``order`` (updates,
+    batch)."""
     weight, bias = (
         torch.nn.Parameter(torch.from_numpy(arrays[n].copy())) for n in ("weight", "bias")
     )
@@ -142,7 +154,8 @@ def training(module: Any, target: str, options: Mapping[str, Any], arrays: Array
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's RPC pipeline, see `dualml_torch.course.drive_rpc`, whose import takes a
+    """Run a student's RPC pipeline; arguments and result are those of
+    `dualml_torch.course.drive_rpc.remote`, which is imported only here because that takes a
     second."""
     from dualml_torch.course import drive_rpc
 
@@ -152,7 +165,8 @@ def remote(
 def remote_tables(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's model with a parameter server, see `dualml_torch.course.drive_remote`."""
+    """Run a student's model with a parameter server; arguments and result are those of
+    `dualml_torch.course.drive_remote.remote_tables`."""
     from dualml_torch.course import drive_remote
 
     return drive_remote.remote_tables(module, target, options, arrays, comm)
@@ -161,7 +175,8 @@ def remote_tables(
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's process group, see `dualml_torch.course.drive_group`."""
+    """Run a student's process group; arguments and result are those of
+    `dualml_torch.course.drive_group.group`."""
     from dualml_torch.course import drive_group
 
     return drive_group.group(module, target, options, arrays, comm)

@@ -52,9 +52,16 @@ class RecordingDescent(torch.optim.Optimizer):
 def accumulate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's epochs; ``3/w`` is parameter w after update 3, ``updates`` the number of
-    updates, ``losses`` what was returned, if requested. The gradients ``stale/w`` are there
-    before."""
+    """Run the student's function ``target`` of ``module`` for some epochs; ``3/w`` is parameter w
+    after update 3, ``updates`` the number of updates, ``losses`` what was returned, if the option
+    ``loss`` is set.
+
+    Args:
+        options: ``epochs``, ``micro_batches`` of an epoch, ``loss``, and ``hyper``: ``lr``, ``k``,
+            ``max_norm``.
+        arrays: parameters ``p/w`` and ``p/b``, gradients ``stale/w`` that they hold before, and
+            ``x/0/1``, ``y/0/1``, micro-batch 1 of epoch 0.
+    """
     h, net = options["hyper"], Net(arrays)
     optimizer = RecordingDescent(net, h["lr"])
     for name, p in net.named_parameters():

@@ -42,7 +42,8 @@ def make_number(value: float) -> torch.Tensor:
 def measure(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's measurement on a simulated node, see `run_measurement`."""
+    """Run the student's measurement ``target`` of ``module`` on a simulated node; result and arrays
+    as for `run_measurement`."""
     function = getattr(module, target)
     return run_measurement(function, options, arrays, comm, make_number, read_array)
 
@@ -50,22 +51,25 @@ def measure(
 def diagnose(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's diagnosis of some tables, see `run_diagnoses`."""
+    """Run the student's diagnosis ``target`` of ``module`` on the tables in ``arrays``; the result
+    is that of `run_diagnoses`."""
     return run_diagnoses(getattr(module, target), options, arrays)
 
 
 def split(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's division of some batches, see `run_splits`."""
+    """Run the student's division ``target`` of ``module`` on the batches of the option ``asks``;
+    the result is that of `run_splits`."""
     return run_splits(getattr(module, target), options, arrays)
 
 
 def balanced(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's updates; ``3/w1`` is parameter w1 after update 3, ``3/rows`` the number of
-    samples that the model has seen in it."""
+    """Run the student's update function ``target`` of ``module``; ``3/w1`` is parameter w1 after
+    update 3, ``3/rows`` the number of samples that the model has seen in it. ``arrays``: the
+    parameters ``p/w1``, …, and ``x/3``, ``y/3``, the whole batch of update 3."""
     h, net = options["hyper"], CountingNet(arrays)
     optimizer = Descent(net.parameters(), h["lr"], False, 0.0)
     watched = RestrictedCommunicator(comm, ALLOWED["balanced"])

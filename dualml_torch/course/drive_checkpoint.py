@@ -59,12 +59,14 @@ class Training:
         self.batch = options["batch"]
 
     def draw(self, generator: torch.Generator) -> torch.Tensor:
-        """Draw the numbers of a batch's samples."""
+        """Draw the numbers of a batch's samples, (batch,), from ``generator``, which is
+        advanced."""
         return torch.randint(0, len(self.x), (self.batch,), generator=generator)
 
     @torch.no_grad()
     def update(self, comm: Any, epoch: int) -> None:
-        """Make one update with the mean gradient of all ranks."""
+        """Make one update with the mean gradient of all ranks, on samples that are drawn and
+        shifted by ``epoch``; move the buffer towards the samples' mean. All ranks call it."""
         at = (self.draw(self.generator) + epoch) % len(self.x)
         w, b = (self.model.get_parameter(n) for n in WEIGHTS)
         shift = self.model.get_buffer("shift")
@@ -110,8 +112,8 @@ class Training:
 def checkpoint(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Save and load a training by a student's functions for checkpoint files, see
-    `dualml.course.drive_checkpoint.run_checkpoint`."""
+    """Save and load a training by the student's class ``target`` of ``module`` for checkpoint
+    files; the result is that of `dualml.course.drive_checkpoint.run_checkpoint`."""
 
     def make_checkpoint(given: Any, path: str, training: Training) -> Any:
         parts = training.model, training.optimizer, training.generator

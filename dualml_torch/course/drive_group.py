@@ -96,9 +96,10 @@ def check_starts(module: Any, rank: int, size: int, port: int) -> Iterator[None]
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """Run a student's function on every rank; ``sum`` is the number that it returned, the ranks'
-    sum or a remote call's value + 1, or 1 if the error of work that ``fails`` has come through;
-    ``left`` is 1 if something was not shut down, which is done here, else 0."""
+    """Run the student's ``run_group`` or ``run_rpc`` (``target``) of ``module`` on every rank.
+    ``sum`` is the number that it returned: the sum of the ranks' ``value``, a remote call's value +
+    1, or, with the option ``fails``, 1 if the error of the work has come through. ``left`` is 1 if
+    something was not shut down, which is done here, else 0."""
     port = int(comm.broadcast(torch.tensor(find_port())))
     rank, size, value = comm.rank, comm.size, float(arrays["value"])
 

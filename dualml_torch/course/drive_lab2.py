@@ -19,8 +19,9 @@ Arrays = Mapping[str, Any]
 def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor,
-    ``before/0``, … the tensors of its argument after the call, which must not change them."""
+    """Call the student's function ``target`` of ``module`` with the list of the tensors ``t/0``,
+    ``t/1``, … of ``arrays`` and, if present, ``samples``; ``0``, ``1``, … are its results,
+    ``before/0``, … the tensors of the list after the call, which must not change them."""
     tensors = [torch.from_numpy(arrays[k].copy()) for k in arrays if k[0] == "t"]
     watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
@@ -33,8 +34,9 @@ def aggregate(
 
 
 def entries(tensors: list[torch.Tensor], passed: Any) -> list[torch.Tensor]:
-    """Return the tensors of a list after a call that got the list: those that have taken their
-    place, or nothing in place of tensors that have been taken out."""
+    """Return, for each place of ``tensors``, the tensor in the list ``passed`` at that place, after
+    a call that got the list: an empty tensor where the list has become shorter, the old one where
+    something else than a tensor stands."""
     found = [*passed, *(torch.empty(0) for _ in tensors)]
     return [
         new if isinstance(new, torch.Tensor) and new is not old else old
@@ -45,8 +47,8 @@ def entries(tensors: list[torch.Tensor], passed: Any) -> list[torch.Tensor]:
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument as it is
-    after the call, which must not change it."""
+    """Call the student's ring all-reduce ``target`` of ``module`` with the array ``t``; ``sum`` is
+    its result, ``before`` the argument as it is after the call, which must not change it."""
     tensor = torch.from_numpy(arrays["t"].copy())
     made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {"sum": read_tensor(made, copy_to_array, target), "before": copy_to_array(tensor)}
@@ -55,8 +57,9 @@ def ring(
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's timing of collectives; ``seconds`` is what it returned, one number per size,
-    on a communicator with known times or on a real one."""
+    """Call the student's timing of collectives ``target`` of ``module`` with the option ``sizes``;
+    ``seconds`` is what it returned, one number per size, on a communicator with known times or on a
+    real one."""
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     made = getattr(module, target)(watched, list(options["sizes"]))
     return {"seconds": np.asarray(read_numbers(made, target))}

@@ -19,7 +19,8 @@ WEIGHTS = ("w1", "b1", "w2", "b2")
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's sampler in PyTorch, see `dualml.course.drive_lab3.run_samplers`."""
+    """Run the student's sampler class ``target`` of ``module`` in a DataLoader; the result is that
+    of `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
 
     def make_sampler(rank: int, seed: int) -> Any:
@@ -85,7 +86,9 @@ class Descent(torch.optim.Optimizer):
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ``same_start``; return parameters and buffers after it."""
+    """Run the student's ``same_start`` (``target`` of ``module``) on a model with the parameters in
+    ``arrays``; return its parameters and buffers after it by name, and ``kept``: 1 if the
+    parameters are still the same objects and require gradients, else 0."""
     net = Net(arrays)
     before = list(net.parameters())
     getattr(module, target)(comm, net)
@@ -99,8 +102,9 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, without the buffer,
-    ``3/loss`` the loss that the student's step returned, if requested."""
+    """Run the student's training step ``target`` of ``module`` on the batches ``x/3``, ``y/3``;
+    ``3/w1`` is parameter w1 after update 3, without the buffer, ``3/loss`` the loss that the step
+    returned, if the option ``loss`` is set, ``3/x`` and ``3/y`` the batch after the call."""
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.parameters(), h["lr"], h["adaptive"], h["eps"])
     loss_fn = torch.nn.MSELoss()

@@ -65,9 +65,10 @@ def changed(arrays: Arrays, given: Mapping[str, torch.Tensor]) -> dict[str, Any]
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's pipeline of two ranks; return ``3/weight``, ``3/bias``, this rank's
-    parameters after update 3, and ``3/loss``, what the student's step returned, unless it is
-    None: on rank 1 ``3/none`` says so."""
+    """Run the student's pipeline step ``target`` of ``module`` on two ranks; return ``3/weight``,
+    ``3/bias``, this rank's parameters after update 3, and ``3/loss``, what the step returned,
+    unless it is None: on rank 1 ``3/none`` says so. Arguments that were changed are in
+    ``changed/NAME``."""
     stage, optimizer = make_stage(arrays, options, comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
@@ -95,8 +96,9 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's layer forward and backward; return ``y`` and the gradients of ``x``,
-    ``weight`` and ``bias`` by these names, and arguments that were changed as ``changed/NAME``."""
+    """Run the student's layer class ``target`` of ``module`` forward and backward; return ``y`` and
+    the gradients of ``x``, ``weight`` and ``bias`` by these names, and arguments that were changed
+    as ``changed/NAME``. ``arrays``: ``w``, ``b``, ``x``, and ``g``, the gradient of y."""
     watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     given = {n: torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g")}
     made = getattr(module, target)(watched, given["w"], given["b"])

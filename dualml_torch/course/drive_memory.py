@@ -18,7 +18,8 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ZeRO optimizer; ``3/parameters`` are all parameters after update 3,
+    """Run the student's ZeRO optimizer ``target`` of ``module`` on the parameters ``p`` with the
+    gradients ``g/3`` of ``arrays``; ``3/parameters`` are all parameters after update 3,
     ``3/gradient`` the gradient of that update once it is over, ``m``, ``v`` this rank's state at
     the end, if it has attributes of these names."""
     parameters = torch.from_numpy(arrays["p"].copy())

@@ -16,8 +16,10 @@ Arrays = Mapping[str, Any]
 def scaler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's loss scaler; ``3/a`` is weight a after step 3, ``3/scale`` the scale then,
-    ``3/done`` 1 if the step updated, else 0; ``loss`` is one scaled loss, before all steps."""
+    """Run the student's loss scaler ``target`` of ``module`` on the weights ``p/a`` with the
+    gradients ``g/3/a`` of ``arrays``; ``3/a`` is weight a after step 3, ``3/scale`` the scale then,
+    ``3/done`` 1 if the step updated, else 0; ``loss`` is the scaled ``loss`` of ``arrays``, before
+    all steps."""
     names = [key[2:] for key in arrays if key.startswith("p/")]
     weights = {n: torch.from_numpy(arrays[f"p/{n}"].copy()) for n in names}
     scaling = getattr(module, target)(**options["hyper"])

@@ -58,12 +58,13 @@ class Recurrent(torch.nn.Module):
 
 
 def make_embedding(table: torch.Tensor) -> Any:
-    """Make the table of word vectors on the rank where this runs."""
+    """Make and return the embedding with these word vectors, which are trained, on the rank where
+    this runs."""
     return torch.nn.Embedding.from_pretrained(table, freeze=False)
 
 
 def make_decoder(weight: torch.Tensor, bias: torch.Tensor) -> Any:
-    """Make the decoder on the rank where this runs."""
+    """Make and return the linear decoder with this weight and bias, on the rank where this runs."""
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0])
     with torch.no_grad():
         linear.weight.copy_(weight)
@@ -72,16 +73,17 @@ def make_decoder(weight: torch.Tensor, bias: torch.Tensor) -> Any:
 
 
 def values_of(reference: Any) -> list[Any]:
-    """Return copies of the parameters of a referenced module of this rank."""
+    """Return copies of the parameters, as arrays, of the module on this rank that ``reference``
+    refers to."""
     return [p.detach().numpy().copy() for p in reference.local_value().parameters()]
 
 
 def remote_tables(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's model on rank 1, while rank 0 serves; ``3/table`` is the table after update
-    3, ``3/loss`` the loss before it, ``3/state`` the state returned. On rank 0 the result is empty.
-    """
+    """Run the student's model ``target`` of ``module`` on rank 1, while rank 0 serves; ``3/table``,
+    ``3/decoder``, … are parameters after update 3, ``3/loss`` the loss before it, ``3/state`` the
+    state returned. On rank 0 the result is empty. All ranks call it."""
     if not rpc._is_current_rpc_agent_set():  # of an earlier call of these ranks
         start_agent(comm)
         rpc._set_rpc_timeout(CALL_S)

@@ -69,7 +69,8 @@ class Stage(torch.nn.Module):
 
 
 def stage_values(reference: Any) -> dict[str, Any]:
-    """Return copies of the parameters of a referenced stage."""
+    """Return name → copy of the parameters of the stage on this rank that ``reference`` refers
+    to."""
     return {name: p.detach().numpy().copy() for name, p in parameters(reference.local_value())}
 
 
@@ -81,10 +82,11 @@ def call_count(reference: Any) -> int:
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's pipeline on rank 0, while the others serve; ``3/0/weight`` is the weight of
-    stage 0 after update 3, ``3/loss`` the loss before it, unless the step returns None, which
-    ``3/none`` says, ``outputs`` those of the trained model, and ``calls/0`` the number of forward
-    passes of stage 0 where it lives. On other ranks the result is empty."""
+    """Run the student's pipeline ``target`` of ``module`` on rank 0, while the others serve.
+    ``3/0/weight`` is the weight of stage 0 after update 3, ``3/loss`` the loss before it, unless
+    the step returns None, which ``3/none`` says, ``outputs`` those of the trained model, and
+    ``calls/0`` the number of forward passes of stage 0 where it lives. On other ranks the result is
+    empty."""
     start_agent(comm)
     comm.barrier()
     out: dict[str, Any] = {}

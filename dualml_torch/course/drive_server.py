@@ -15,7 +15,8 @@ Arrays = Mapping[str, Any]
 def rows(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's parameter server, see `dualml.course.drive_server.run_server`."""
+    """Run the student's parameter server class ``target`` of ``module``; the result is that of
+    `dualml.course.drive_server.run_server`."""
 
     def to_array(x: torch.Tensor) -> Any:
         return x.detach().numpy().copy()

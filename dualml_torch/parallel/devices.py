@@ -132,9 +132,9 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             return outputs
 
     def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
-        """Backpropagate ``share`` times the loss, times the number of processes if there are
-        several: the wrapper averages gradients, and the sum is needed. Returns what
-        `TorchStage.loss_backward` does."""
+        """Run the last segment's backward pass for ``share`` times the loss of a micro-batch, times
+        the number of processes if there are several: the wrapper averages gradients, and the sum is
+        needed. Return loss and gradients as `TorchStage.loss_backward`."""
         return super().loss_backward(micro, share * (self.size if self.parallel else 1))
 
     # --- all gradients ----------------------------------------------------------------------------

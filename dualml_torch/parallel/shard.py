@@ -123,7 +123,9 @@ class TorchShardable(FlatParameterStorage):
     def make_optimizer_shard(
         self, recipe: TrainingSpec, weights: Sequence[torch.Tensor], state: State | None = None
     ) -> TorchShard:
-        """Make the optimizer of the vectors ``weights``, which it updates in place."""
+        """Make the training's optimizer over the vectors ``weights``, which it updates in place.
+        ``state`` is memory for its state (state key → one vector for each of ``weights``); None: it
+        allocates its own."""
         return TorchShard(recipe, weights, state)
 
     def copy_from_host(self, vector: torch.Tensor, array: Array) -> None:

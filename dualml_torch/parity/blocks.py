@@ -24,7 +24,8 @@ def building_empty() -> Iterator[None]:
     register = nn.Module.register_parameter
 
     def register_empty(module: nn.Module, name: str, param: Any) -> None:
-        """Register a parameter on the meta device, one that several modules share as it is."""
+        """Register a trained parameter without memory, on the meta device; any other, and one that
+        has none already, as it is."""
         if param is not None and not param.is_meta and param.requires_grad:
             param = nn.Parameter(param.detach().to("meta"))
         register(module, name, param)
@@ -37,11 +38,13 @@ def building_empty() -> Iterator[None]:
 
 
 class BlockFunction(torch.autograd.Function):
-    """A call of a block as one node of the graph: its gradients are those that the call returns."""
+    """A `BlockCall`, one call of a block, as a single node of the graph of gradients: its gradients
+    are those that the call itself computes."""
 
     @staticmethod
     def forward(ctx: Any, call: BlockCall, anchor: torch.Tensor, *tensors: Any) -> Any:
-        """Return the output tensors of a call; ``anchor`` lets them depend on a parameter."""
+        """Return a tuple of the outputs of ``call`` for the input tensors. ``anchor`` is a scalar
+        that requires a gradient: with it among the inputs the node always gets gradients."""
         ctx.call = call
         outputs = tuple(call.forward(tensors))
         whole = [one for one in outputs if not one.is_floating_point()]
@@ -50,12 +53,15 @@ class BlockFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Return the gradients of the input tensors."""
+        """Return the gradients of all inputs of `forward`: None for the call and the anchor, then
+        those of the input tensors."""
         return None, None, *ctx.call.backward(gradients)
 
 
 class BlockAccess:
-    """Access to the blocks of a model that was made inside `building_empty`.
+    """Access to the blocks (modules that run with weights of the caller) of a model that was made
+    inside `building_empty`; converts the model's floating-point parameters and buffers to
+    ``dtype``.
 
     Args:
         model: the model.
@@ -90,7 +96,8 @@ class BlockAccess:
         return [name for name, p in self.model.named_parameters() if count[id(p)] > 1]
 
     def load(self, weights: Weights) -> None:
-        """Give parameters of the model, by name, these tensors for good."""
+        """Replace parameters of the model, by name and in every module that has them, by these
+        tensors, converted to their types, permanently."""
         for name, tensor in weights.items():
             old = self.model.get_parameter(name)
             new = nn.Parameter(tensor.to(old.dtype), old.requires_grad)
@@ -101,17 +108,23 @@ class BlockAccess:
 
     @torch.no_grad()
     def load_constant(self, name: str, tensor: torch.Tensor) -> None:
-        """Copy a tensor into a buffer or a parameter that has memory."""
+        """Copy a tensor into the buffer, or the parameter with memory, of this name."""
         known = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         known[name].copy_(tensor)
 
     def intercept(self, name: str, make_call: CallFactory, *, differentiated: bool) -> None:
-        """Let calls of a block be made by what ``make_call`` returns for their arguments."""
+        """Replace calls of the block ``name``, from now on, by the `BlockCall` that ``make_call``
+        returns for their arguments; the block's own function is kept for `run` and `differentiate`.
+
+        Args:
+            differentiated: whether the calls are nodes of a graph of gradients, where those are
+                enabled.
+        """
         module = self.model.get_submodule(name)
         self.forwards[name] = module.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            """Make one call of the block."""
+            """Make one call of the block by a `BlockCall`."""
             tensors, rebuild = flatten((args, kwargs), torch.is_tensor)
             call = make_call(name, tensors, rebuild)
             if differentiated and torch.is_grad_enabled():
@@ -124,7 +137,8 @@ class BlockAccess:
 
     @contextlib.contextmanager
     def loaded(self, name: str, weights: Weights) -> Iterator[nn.Module]:
-        """Let a block have these weights, by their names in the model, inside the context."""
+        """Inside the context, let the block ``name`` have these weights, by their names in the
+        model; yield the block."""
         module, replaced = self.model.get_submodule(name), []
         new: dict[int, nn.Parameter] = {}
         for full, tensor in weights.items():
@@ -144,7 +158,9 @@ class BlockAccess:
     def run(
         self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
     ) -> Any:
-        """Return the output of a block, computed with these weights without a graph."""
+        """Return the output of the intercepted block ``name``, computed with ``weights`` and
+        without a graph from copies of the input ``tensors``, of which ``rebuild`` makes the
+        arguments."""
         args, kwargs = rebuild([one.detach().clone() for one in tensors])
         with torch.no_grad(), self.loaded(name, weights):
             return self.forwards[name](*args, **kwargs)
@@ -157,11 +173,14 @@ class BlockAccess:
         rebuild: Rebuild,
         gradients: Sequence[Any],
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Return the gradients of a block's weights, by name, and of its input tensors, None where
-        there is none.
+        """Return the gradients of an intercepted block's trained weights, by name (zeros if
+        unused), and of its input tensors, None where there is none.
 
         Args:
-            gradients: of the output tensors, None for those that have none.
+            weights: the block's weights by their names in the model.
+            tensors: the input tensors, which are copied.
+            rebuild: makes the block's arguments of the input tensors.
+            gradients: gradients of the output tensors, None for those that have none.
         """
         leaves = [one.detach().clone() for one in tensors]
         for leaf in leaves:
@@ -194,8 +213,8 @@ class BlockAccess:
     def step(
         self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Make a forward and a backward pass; return the loss, and the gradients of the parameters
-        that stay in memory, by name."""
+        """Make a forward and a backward pass of the whole model; return ``loss(outputs, targets)``,
+        and the ``.grad`` of the trained parameters that have memory, by name, zeros for None."""
         value = loss(self.model(*inputs), targets)
         value.backward()
         return value, {
@@ -211,8 +230,9 @@ class BlockAccess:
         gradients: Weights,
         make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
     ) -> Iterator[tuple[nn.Module, torch.optim.Optimizer]]:
-        """Make one update of these weights, by their names in the model, with their gradients; the
-        context gets a model that has the new weights under the same names, and the optimizer."""
+        """Make one update of these weights, by their names in the model, with their gradients, by
+        the optimizer that ``make_optimizer`` makes over a module. Yield this module, which has the
+        new weights under the same names and computes nothing, and the optimizer."""
         model = nn.Module()
         for name, tensor in weights.items():
             *path, last = name.split(".")
@@ -229,7 +249,7 @@ class BlockAccess:
         yield model, optimizer
 
     def forward(self, inputs: Sequence[Any]) -> Any:
-        """Return the model's output without a graph."""
+        """Return the whole model's output for these inputs, computed without a graph."""
         with torch.no_grad():
             return self.model(*inputs)
 

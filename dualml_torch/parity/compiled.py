@@ -23,8 +23,9 @@ DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
 
 def compile_module(module: nn.Module, mode: str = "compile") -> None:
-    """Replace a module's ``forward`` by what `torch.compile` makes of it; the module's own hooks
-    are called as before. The first call compiles. ``mode`` has no other value.
+    """Replace a module's ``forward`` by what `torch.compile` makes of it, until `restore_forward`;
+    the module's own hooks are called as before. The first call compiles. Sets global options of the
+    compiler. ``mode`` is ignored.
 
     Raises:
         UserError: this PyTorch, or this machine, cannot compile.
@@ -45,7 +46,7 @@ def compile_module(module: nn.Module, mode: str = "compile") -> None:
 
 
 def restore_forward(module: nn.Module) -> None:
-    """Give a module the ``forward`` of its class again."""
+    """Undo `compile_module`: give a module the ``forward`` of its class again."""
     vars(module).pop("forward", None)
 
 
@@ -77,11 +78,12 @@ def has_active_dropout(model: nn.Module) -> bool:
 
 
 class ModuleReplay:
-    """Runs a model's modules alone, on the inputs that they had in a forward pass.
+    """Runs a model's modules alone, on the inputs that each had in its first call in a forward
+    pass, which is made now; the model's state is left as it was.
 
     Args:
         model: the whole model, in eager mode.
-        inputs: of the model.
+        inputs: inputs of the model.
         seed: seed of PyTorch's generator before each run.
     """
 
@@ -99,7 +101,8 @@ class ModuleReplay:
             model.load_state_dict(kept)
 
     def make_hook(self, name: str) -> Callable[..., None]:
-        """Return a forward hook that keeps copies of the inputs of a module's first call."""
+        """Return a hook, called before a module's forward pass, that stores copies of the inputs of
+        the first call of the module ``name``."""
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if name not in self.calls:
@@ -112,12 +115,14 @@ class ModuleReplay:
         return type(self.modules[name]).__name__, type(self.modules[name]).forward
 
     def run(self, name: str, mode: str, move: Callable[[Arrays], Arrays] | None) -> Arrays:
-        """Run a module alone on its recorded inputs, forward and backward, and return its outputs,
-        then the gradients of its parameters and inputs, then its buffers; it is left as it was.
+        """Run the module of this name alone on its recorded inputs, forward and backward, and leave
+        it as it was. Return its outputs (``output…``), then the gradients of its trained parameters
+        (``gradient NAME``) and inputs (``gradient of input N``), then its buffers (``state NAME``).
 
         Args:
             mode: ``compile``, or empty for eager mode.
-            move: changes the parameters, and the inputs, named ``input N``, before the run.
+            move: function of the arrays of trained parameters by name, and of floating-point inputs
+                as ``input N``, whose result replaces them for this run; None for no change.
         """
         module = self.modules[name]
         args, kwargs = self.calls[name]
@@ -150,8 +155,8 @@ class ModuleReplay:
 
 
 def probe_gradients(outputs: Any, sources: Mapping[str, torch.Tensor]) -> Arrays:
-    """Return the gradients of the outputs, weighted with fixed normal numbers, with respect to
-    named tensors; empty if no output has one."""
+    """Return the gradients of the outputs' sum, weighted with fixed normal numbers, with respect to
+    the tensors ``sources``, by their names; those that no output depends on are left out."""
     total: Any = None
     for i, (_, y) in enumerate(iter_tensors(outputs, torch.is_tensor)):
         if y.is_floating_point() and y.requires_grad:
@@ -165,14 +170,15 @@ def probe_gradients(outputs: Any, sources: Mapping[str, torch.Tensor]) -> Arrays
 
 
 def move_tensors(move: Callable[[Arrays], Arrays], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Change tensors in place to what a function makes of their arrays."""
+    """Copy into tensors, by name, what ``move`` returns for the dict of their arrays."""
     with torch.no_grad():
         for name, value in move({n: to_array(x) for n, x in tensors.items()}).items():
             tensors[name].copy_(torch.from_numpy(np.asarray(value)).to(tensors[name]))
 
 
 def copy_state(module: nn.Module) -> dict[str, Any]:
-    """Return copies of a module's parameters and buffers, for ``load_state_dict``."""
+    """Return a copy of a module's state dict (parameters and persistent buffers), for
+    ``load_state_dict``."""
     return {name: copy_value(value) for name, value in module.state_dict().items()}
 
 

@@ -34,11 +34,13 @@ PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 class OperationTracer(TorchFunctionMode):
-    """A mode that records each call that returns tensors, with its inputs, settings and outputs.
+    """A mode, used as a context manager, that records in ``tape`` each call that returns tensors,
+    with its inputs, settings and outputs.
 
     Args:
-        fused: functions that are traced inside, in addition to `PARTS`.
-        keeps_attention: whether fused attention is one call, see `find_parts`.
+        fused: name of a function → one that computes it by other functions; these are recorded in
+            its place, as for those in `PARTS`.
+        keeps_attention: whether fused attention is recorded as one call, see `find_parts`.
     """
 
     def __init__(
@@ -161,8 +163,8 @@ DROPOUT_POSITION = 4
 def find_parts(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], keeps_attention: bool
 ) -> Callable[..., Any] | None:
-    """Return the function that makes the calls of which a function consists; None for a function
-    that is called as it is.
+    """Return the function that computes the function ``name`` by several calls, from `PARTS`; None
+    for a function that is called, and traced, as it is.
 
     Args:
         keeps_attention: whether fused attention is called as it is. With a Dropout inside it never

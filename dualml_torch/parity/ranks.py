@@ -31,7 +31,8 @@ def is_distributed(tensor: Any) -> bool:
 
 
 def join_group(group: Any) -> GroupAccess:
-    """Return access to a process group, a mesh of one axis, or with True to all ranks.
+    """Return access to a process group, to the group of a device mesh of one axis, or, with True or
+    a mesh of several axes, to all ranks.
 
     Raises:
         UserError: no group was initialised, ``group`` is none, or this process is not in it.
@@ -57,8 +58,8 @@ def join_group(group: Any) -> GroupAccess:
 
 
 def find_maximum(group: Any, value: int) -> int:
-    """Return the largest of the numbers that the ranks of a group give; all of them must call
-    this."""
+    """Return the largest of the integers ``value`` that the ranks of a group give; all of them must
+    call this."""
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     number = torch.tensor([value], dtype=torch.int64, device=device)
     dist.all_reduce(number, dist.ReduceOp.MAX, group)
@@ -81,8 +82,8 @@ def unwrap_optimizer(optimizer: Any) -> Any:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a distributed tensor, without its graph; any other tensor
-    itself."""
+    """Return this rank's part of a distributed tensor, or any other tensor, detached from its
+    graph; a result of a collective is waited for."""
     part: Any = tensor.detach()
     if is_distributed(part):
         part = part.to_local()
@@ -136,7 +137,7 @@ class LocalGradients:
     is called. Gradients of shards (tensor parallel) are not reported.
 
     Args:
-        model: whose parameters are hooked, until `remove`.
+        model: module whose parameters are hooked, until `remove`.
         note: called with the name of a parameter and its gradient, in every pass.
     """
 
@@ -163,7 +164,7 @@ class LocalGradients:
                 self.handles[id(parameter)] = hook
 
     def report(self, name: str, gradient: torch.Tensor) -> None:
-        """Report the gradient of a parameter."""
+        """Call `note` with the name of a parameter and its gradient; a hook of the parameter."""
         self.note(name, gradient)
 
     def remove(self) -> None:

@@ -64,7 +64,8 @@ def is_scalar(value: Any) -> bool:
 
 
 def make_zeros(parameter: torch.Tensor) -> torch.Tensor | NDArray[np.float32]:
-    """Return zeros of a parameter's shape, distributed as it is."""
+    """Return zeros of a parameter's shape: a float32 array, or for a `DTensor` one distributed like
+    it."""
     if shard_place(parameter):
         return torch.zeros_like(parameter)
     return np.zeros(tuple(parameter.shape), np.float32)
@@ -77,7 +78,8 @@ def is_saved_elsewhere(value: Any) -> bool:
 
 
 def map_tensors(value: Any, shelve: Callable[[torch.Tensor], ShelvedTensor]) -> Any:
-    """Return a deep copy of a value in which each tensor is replaced by what ``shelve`` returns."""
+    """Return a copy of a value in which each tensor, in dicts, lists and tuples at any depth, is
+    replaced by what ``shelve`` returns for it; everything else is deep-copied."""
     if torch.is_tensor(value):
         return shelve(value)
     if type(value) is dict:
@@ -88,7 +90,8 @@ def map_tensors(value: Any, shelve: Callable[[torch.Tensor], ShelvedTensor]) -> 
 
 
 def recall_tensors(value: Any) -> Any:
-    """Return a deep copy of what `map_tensors` returned, with the tensors back in it."""
+    """Return a deep copy of what `map_tensors` returned, with copies of the tensors in place of the
+    `ShelvedTensor` objects."""
     if isinstance(value, ShelvedTensor):
         return value.recall().clone()
     if type(value) is dict:
@@ -192,8 +195,9 @@ class Recorder(Base):
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
-        """Return gradients by name, given as a mapping or as a sequence in the order of the
-        trainable parameters; arrays of zeros for None, empty if all are None."""
+        """Return name → gradient, given as a mapping or as a sequence with one entry (or None) per
+        trainable parameter in order; None becomes zeros. Empty if all are None; ValueError for a
+        sequence of another length."""
         trained = self.trainable_parameters()
         if not isinstance(gradients, Mapping):
             gradients = dict(zip(trained, gradients, strict=True))
@@ -210,7 +214,8 @@ class Recorder(Base):
             return [float(group["lr"]) for group in groups if "lr" in group]
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the optimizer's groups of parameters with their settings; empty if it has none."""
+        """Return the model's parameters that the optimizer has, grouped by equal settings (learning
+        rate, weight decay, …); empty if it has none of them."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         rows = []
         with torch._C.DisableTorchFunction():  # a rate may be a tensor
@@ -221,7 +226,8 @@ class Recorder(Base):
         return join_groups(rows)
 
     def count_updates(self) -> int:
-        """Return the largest ``step`` in the optimizer's state; 0 if it has none."""
+        """Return the largest ``step`` in the optimizer's state, the number of updates it made; 0 if
+        it has none."""
         state = getattr(unwrap_optimizer(self.optimizer), "state", None)
         entries = state.values() if isinstance(state, Mapping) else ()
         with torch._C.DisableTorchFunction():
@@ -233,8 +239,8 @@ class Recorder(Base):
         return unwrap_model(model)
 
     def join_group(self, group: Any) -> GroupAccess:
-        """Return access to a process group, a device mesh, or with True to all ranks; raise
-        UserError if there is none."""
+        """Return access to a process group or device mesh, or with True to all ranks; raise
+        UserError if no group was initialised or this process is not in it."""
         return join_group(group)
 
     def shard_place(self, tensor: Any) -> ShardPlace | None:
@@ -255,8 +261,8 @@ class Recorder(Base):
         return slots
 
     def snapshot(self) -> Any:
-        """Return copies of weights, buffers, gradients, and the optimizer's state dict and own
-        attributes, if there is one, for `restore`."""
+        """Return copies of weights, buffers, gradients, and, if there is an optimizer, of its state
+        dict and own attributes, as an opaque value for `restore` and `adopt_changes`."""
         gradients = {
             n: None if p.grad is None else self.shelve(p.grad)
             for n, p in self.trainable_parameters().items()
@@ -293,9 +299,9 @@ class Recorder(Base):
 
     @torch.no_grad()
     def adopt_changes(self, start: Any, end: Any) -> None:
-        """Apply weights, buffers and settings of the optimizer that a script changed between the
-        snapshots ``start`` and ``end``; settings are the values in its parameter groups, and its
-        own numbers."""
+        """Assign, in place, the weights and buffers that differ between the snapshots ``start`` and
+        ``end``; set the values in the optimizer's parameter groups, and its own numbers, texts and
+        flags, to those in ``end``."""
         (old, _, _, _), (new, _, state, own) = start, end
         for name, t in self.named_tensors().items():
             value = new[name].recall()
@@ -312,12 +318,14 @@ class Recorder(Base):
         return copy_tensor(value)
 
     def is_saved(self, value: Any) -> bool:
-        """Return whether a value is a parameter, a module, a type or a Python module."""
+        """Return whether a value needs no copy of its own: a parameter or module, which is saved
+        with the state dict, or a type or a Python module, which no step changes."""
         return is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that puts the numbers of ``value`` back if it is a module or tensor
-        outside of the recorded model; None for any other value."""
+        """Return a function that restores the present numbers of ``value`` if it is a module or a
+        tensor (of at most `MAX_ELEMENTS`) outside of the recorded model; None for any other
+        value."""
         if isinstance(value, torch.nn.Module) and value not in set(self.model.modules()):
             tensors = [*value.parameters(), *value.buffers()]
         elif torch.is_tensor(value) and value.numel() <= MAX_ELEMENTS:
@@ -377,8 +385,8 @@ class Recorder(Base):
         return place_like(given.to(tensor.device, tensor.dtype), tensor)
 
     def make_tape(self) -> Tape:
-        """Return an empty tape that knows the model's modules and, as ``parameter:NAME``, its
-        tensors."""
+        """Return an empty `Tape`, a record of the operations of one step, that knows the names of
+        the model's modules and, as ``parameter:NAME``, its parameters and buffers."""
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
         )
@@ -395,9 +403,10 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
-        """Trace operations if there is a tape, round differently where the recorder was asked to,
-        and draw shared random numbers, or PyTorch's own if `seeded`, from the seed's first one
-        inside the block."""
+        """Inside the block, trace operations if there is a tape and the model is not compiled, and
+        move results by rounding if the recorder has a `rounding`. Replace PyTorch's random numbers
+        by those that dualml draws from the recorder's seed for both frameworks, or, if `seeded`,
+        seed PyTorch's own generator with it."""
         self.chance = SharedRng(self.seed)
         with contextlib.ExitStack() as stack:
             if not self.compiled and (watch := self.make_tracer()) is not None:
@@ -414,9 +423,10 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
-        """Call ``tell(name, output)`` after each module's forward pass inside the block, the
-        model's own name being empty, and record the gradients before the optimizer's step. Of a
-        compiled model, and of one that torch.jit has compiled, only its own output is recorded."""
+        """Inside the block, call ``tell(name, output)`` after the forward pass of the model, whose
+        name is empty, and of each module in it, and record the gradients before the optimizer's
+        step. Of a compiled model, and of one that torch.jit has compiled, only its own output is
+        recorded."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)

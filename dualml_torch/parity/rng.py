@@ -20,7 +20,7 @@ SELU_LIMIT = -1.7580993408473766
 
 class SharedRngMode(TorchFunctionMode):
     """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
-    `SharedRng`.
+    `SharedRng`, whose numbers MindSpore gets, too.
 
     Enter it last, so that it intercepts calls first: tracers then see a function ``dropout`` that
     gives the same numbers in every replay.
@@ -98,8 +98,9 @@ class SharedRngMode(TorchFunctionMode):
         self, input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool
     ) -> Tensor | None:
         """Set entries of ``input``, drawn in ``shape`` and broadcast, to SELU's negative limit, and
-        scale and shift all so that mean and variance stay; None, which leaves the call to
-        PyTorch, if nothing or everything is dropped."""
+        scale and shift all so that mean and variance stay, in ``input`` itself if ``inplace``;
+        return the result. None, which leaves the call to PyTorch, if ``training`` is false or ``p``
+        is 0 or 1."""
         if not training or p in (0, 1):
             return None
         kept = (self.uniform(shape) >= p).to(input.device, input.dtype)
@@ -128,8 +129,9 @@ class SharedRngMode(TorchFunctionMode):
         return (numbers.to(device=p.device if torch.is_tensor(p) else None) >= 1 - p).float()
 
     def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
-        """Draw uniform numbers in [0, 1) of the shape ``size``; None, which leaves the call to
-        PyTorch, if there is a ``generator`` or ``out``. Other keyword arguments are ignored."""
+        """Draw shared uniform numbers in [0, 1) of the shape ``size`` (numbers, or one list or
+        tuple) in ``dtype`` and on the keyword ``device``; None, which leaves the call to PyTorch,
+        if there is a ``generator`` or ``out``. Other keyword arguments are ignored."""
         if ignored.keys() & {"generator", "out"}:
             return None
         shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size

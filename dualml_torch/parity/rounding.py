@@ -39,7 +39,8 @@ APPROXIMATED = frozenset(
 
 
 class RoundingMode(TorchFunctionMode):
-    """A mode inside which every result is moved up or down by some units in the last place.
+    """A mode inside which every float32 result of a function, but those of in-place functions, is
+    multiplied by 1 ± ``units`` · 2⁻²³ (units in the last place), with a sign drawn from ``rng``.
 
     Moved weights do not show the rounding of a loss: a divergence between two distributions hardly
     depends on them, but strongly on the rounding of each logarithm. All elements of a result are

@@ -10,8 +10,9 @@ from dualml.parity.models.stated import plain_settings
 
 
 def module_settings(model: torch.nn.Module) -> dict[str, dict[str, Any]]:
-    """Return the numbers, flags and short texts among the attributes of every module, by its dotted
-    name; the model itself has the empty name. What every one has is left out."""
+    """Return dotted name → settings of every module: the numbers, flags and short texts among its
+    attributes, by name. The model itself has the empty name; attributes that every module has are
+    left out."""
     framework = vars(torch.nn.Module()).keys()
     return {
         name: plain_settings(

@@ -88,7 +88,8 @@ class Communicator(PointToPoint):
         return wrap_completed(self._reduce_parts(self._all_gather(x), op), wait)
 
     def reduce(self, x: Tensor, root: int = 0, op: str = "sum", *, wait: bool = True) -> Any:
-        """Return the reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
+        """Return the reduction of ``x`` over all ranks on rank ``root``, None elsewhere; ``op`` as
+        for `all_reduce`."""
         self._validate("reduce", x, op, root)
         if self._use_native("reduce", x, op):
 
@@ -116,14 +117,15 @@ class Communicator(PointToPoint):
         return wrap_completed(own, wait)
 
     def gather(self, x: Tensor, root: int = 0, *, wait: bool = True) -> Any:
-        """Return the list of every rank's ``x`` on rank ``root``, None elsewhere."""
+        """Return the list of every rank's ``x``, in the order of ranks, on rank ``root``, None
+        elsewhere."""
         self._validate("gather", x, root=root)
         if not wait and self._use_native("gather", x):
             return self._run_or_start("gather", self.copy(x), wait, root=root)
         return wrap_completed(self._gather(x, root), wait)
 
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
-        """Return the list of every rank's ``x`` on every rank."""
+        """Return the list of every rank's ``x``, in the order of ranks, on every rank."""
         self._validate("all_gather", x)
         if not wait and self._use_native("all_gather", x):
             return self._run_or_start("all_gather", self.copy(x), wait)
@@ -156,8 +158,8 @@ class Communicator(PointToPoint):
         return wrap_completed(own[root], wait)
 
     def reduce_scatter(self, x: Tensor, op: str = "sum", *, wait: bool = True) -> Any:
-        """Return part r of the reduction of the 1-D ``x`` on rank r; the parts' lengths are
-        `part_lengths`."""
+        """Return part r of the reduction of the 1-D ``x`` over all ranks on rank r. The parts are
+        consecutive and nearly equal, of the lengths `part_lengths`; ``op`` as for `all_reduce`."""
         self._validate("reduce_scatter", x, op)
         if self._use_native("reduce_scatter", x, op):
             own, options = self.copy(x), {"op": sum_op(op)}

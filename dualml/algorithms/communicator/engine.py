@@ -90,8 +90,8 @@ class CommEngine(ABC):
 
     @abstractmethod
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """Combine two tensors by ``op``: ``sum``, ``max``, ``min`` or ``prod``; may overwrite
-        ``a``, never ``b``. See `combine_bits` for the others."""
+        """Return two tensors combined elementwise by ``op``: ``sum``, ``max``, ``min`` or ``prod``;
+        may overwrite ``a``, never ``b``. See `combine_bits` for bitwise operations."""
 
     def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
         """Apply ``band``, ``bor`` or ``bxor`` to two integer tensors; return a new one.
@@ -131,24 +131,26 @@ class CommEngine(ABC):
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
-        """Send to and receive from other ranks, all at once; return rank → tensor that it sent. The
-        buffers in ``receive`` may be overwritten."""
+        """Send the tensors in ``send`` (by target rank) and receive from the ranks in ``receive``,
+        all at once; return rank → tensor that it sent. The buffers in ``receive`` may be
+        overwritten."""
         ...
 
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Start sending ``x`` to rank ``peer``; this default has sent it when it returns."""
+        """Start sending ``x`` to rank ``peer``; return a function that waits until it is sent and
+        returns ``x``. This default has sent it when it returns."""
         self._exchange({peer: x}, {})
         return EngineWork(lambda: x, lambda: True)
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Start receiving from rank ``peer`` into ``buffer``; this default receives only when the
-        caller waits."""
+        """Start receiving from rank ``peer`` into ``buffer``; return a function that waits and
+        returns the message. This default receives only when that is called."""
         why = "it is received when it is waited for"
         return EngineWork(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Callable[[], Tensor]:
-        """Start sending a message with a ``tag``; only for engines whose `implementation_of`
-        reports ``tags``; this default raises `Unsupported`."""
+        """Start sending a message with a ``tag``, as `_isend`; only for engines whose
+        `implementation_of` reports ``tags``. This default raises `Unsupported`."""
         raise Unsupported(f"{self.backend} has no tags")
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:

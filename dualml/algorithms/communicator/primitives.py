@@ -35,8 +35,8 @@ PRIMITIVES = (
 
 
 def operations_of(dtype: str) -> list[str]:
-    """Return the reductions that a type supports: integers have no mean, and only integers have
-    bitwise ones.
+    """Return the reductions that a type such as ``float32`` supports: integers have no mean, and
+    only integers have bitwise ones.
 
     >>> operations_of("int32")
     ['sum', 'max', 'min', 'prod', 'band', 'bor', 'bxor']
@@ -103,7 +103,7 @@ class TrafficCounter:
         self.__init__()  # type: ignore[misc]
 
     def describe(self) -> JsonObject:
-        """Return counter, by the attribute's name → number."""
+        """Return name of each counter → its number, as JSON-compatible values."""
         return asdict(self)
 
 

@@ -134,8 +134,8 @@ def resolve_sizes(name: str, sizes: GPTSizes, times: int) -> GPTSizes:
 def attention_layers(
     i: int, length: int, sizes: GPTSizes, base: float = 0.0, *, bias: bool = True
 ) -> Layers:
-    """Return the attention layers of block ``i``: queries, keys and values, attention, and the
-    output projection. ``base`` is that of rotary positions; 0: none."""
+    """Return the attention layers of block ``i``: the projection to queries, keys and values, the
+    attention itself, and the output projection. ``base`` is that of rotary positions; 0: none."""
     width, heads, groups = sizes.width // sizes.heads, sizes.heads, sizes.kv_heads
     return [
         (f"qkv{i}", Linear(sizes.width, (heads + 2 * groups) * width, bias)),

@@ -138,7 +138,8 @@ class PretrainedBert:
         return found
 
     def has_head(self, classes: int) -> bool:
-        """Return whether the file has a classifier with this number of classes."""
+        """Return whether the file has a classifier, weight and bias, with this number of
+        classes."""
         expected = {"weight": (classes, self.config.hidden_size), "bias": (classes,)}
         found = {
             leaf: self.stored_tensors.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected
@@ -210,8 +211,9 @@ KIND = "embeddings.token_type_embeddings.weight"
 
 
 def module_names(blocks: int) -> dict[str, list[str]]:
-    """Return the layer of `bert` → modules of transformers' ``BertModel``, whose tensors are
-    concatenated; without the segment embedding and the head."""
+    """Return the name of each layer of `bert` → modules of transformers' ``BertModel`` whose
+    tensors are concatenated to that layer's, for this number of ``blocks``; without the segment
+    embedding and the head."""
     modules = {
         "embedding": ["embeddings.word_embeddings"],
         "position": ["embeddings.position_embeddings"],

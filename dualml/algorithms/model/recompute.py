@@ -127,7 +127,7 @@ def _suggest_layers(spec: ModelSpec) -> str:
 
 def residual_blocks(spec: ModelSpec) -> Groups:
     """Return the names of all layers of a model in parts, split after every outermost residual
-    connection; layers after the last one are a part, too."""
+    connection; layers after the last connection form a part of their own."""
     return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.residual_blocks())
 
 

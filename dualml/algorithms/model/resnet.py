@@ -30,7 +30,7 @@ def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> Mo
 
 def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
     """Return ResNet-18 for small images: it starts with a 3×3 convolution of stride 1 and has no
-    initial pooling.
+    initial pooling. Arguments as for `resnet18`.
 
     Source: He et al. 2016, sec. 4.2, whose networks for 32×32 pixels begin so.
     """
@@ -46,8 +46,9 @@ def make_resnet(
     first: Conv2d,
     pool: list[tuple[str, Layer]],
 ) -> ModelSpec:
-    """Return a residual network: four stages of two blocks after a first convolution with ``width``
-    output channels and a pooling layer, if any."""
+    """Return a residual network called ``name``: the convolution ``first``, with ``width`` output
+    channels, the layers ``pool`` (none or a pooling layer), four stages of two blocks, and a linear
+    layer."""
     layers: list[tuple[str, Layer]] = [("conv1", first), ("bn1", BatchNorm2d(width))]
     layers += [("relu", ReLU()), *pool]
     channels = width
@@ -63,8 +64,8 @@ def make_resnet(
 
 
 def residual_block(name: str, inputs: int, outputs: int, stride: int) -> list[tuple[str, Layer]]:
-    """Return the layers of a block: two 3×3 convolutions and a shortcut, with a projection where
-    the shape changes."""
+    """Return the layers of a block, each named ``name`` and a dot before its own name: two 3×3
+    convolutions and a shortcut, with a projection where the shape changes."""
     layers: list[tuple[str, Layer]] = [
         ("branch", Branch()),
         ("conv1", Conv2d(inputs, outputs, 3, padding=1, bias=False, stride=stride)),

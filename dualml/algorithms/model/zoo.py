@@ -239,7 +239,8 @@ def model(
 
 
 def model_names() -> list[str]:
-    """Return the names of all models."""
+    """Return the names of all models of the zoo: of images, residual networks, language models,
+    sentence classifiers."""
     return [*ZOO, *RESNETS, *TEXT_ZOO, *CLASSIFIERS]
 
 

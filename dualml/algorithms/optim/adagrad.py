@@ -80,8 +80,8 @@ class Adagrad(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
-        """Add the squared gradient, with weight decay, to G, and divide the step by √G + ε; return
-        the new parameter and the new ``sum``."""
+        """Add g², with g the gradient plus weight decay, to G; return the parameter moved by η_t·g
+        / (√G + ε), and the new state ``sum``. No argument is modified."""
         g = g + self.weight_decay * p
         total = s["sum"] + g * g
         rate = lr / (1 + (step - 1) * self.lr_decay)

@@ -105,8 +105,8 @@ class Adam(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
-        """Update both moments and return the new parameter with them; weight decay shrinks ``p`` if
-        `decoupled`, else it is added to ``g``."""
+        """Update both moments; return the new parameter and the new state, the moments. Weight
+        decay shrinks ``p`` if `decoupled`, else it is added to ``g``; no argument is modified."""
         if self.decoupled:
             p = p * (1 - lr * self.weight_decay)
         else:

@@ -144,8 +144,8 @@ class OptimizerSpec:
         raise NotImplementedError
 
     def formulas(self) -> list[str]:
-        """Return the update in LaTeX, with the options of this specification; empty if it has
-        none."""
+        """Return the lines of the update in LaTeX, with the options of this specification; empty in
+        this base class."""
         return []
 
     @classmethod

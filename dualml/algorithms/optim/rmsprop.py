@@ -96,7 +96,8 @@ class RMSprop(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
-        """Update the averages and the momentum buffer; return the new parameter with them."""
+        """Update the averages and, with momentum, its buffer, after weight decay is added to ``g``;
+        return the new parameter and the new state. No argument is modified."""
         g = g + self.weight_decay * p
         v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
         after, root = {"square_avg": v}, v

@@ -97,7 +97,7 @@ class LRSchedule:
         return 1.0
 
     def factors(self, updates: int) -> list[float]:
-        """Return the factors c(1) … c(updates)."""
+        """Return the factors c(1) … c(``updates``) of a trial of that many updates."""
         return [self.factor(step, updates) for step in range(1, updates + 1)]
 
     def describe(self) -> JsonObject:

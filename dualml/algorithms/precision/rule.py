@@ -52,7 +52,8 @@ def layer_precisions(
 
 
 def propagate_precision(layer: Layer, stack: Stack) -> Stack:
-    """Return which values on the stack after a layer are in low precision, from those before it."""
+    """Return which values on the stack after ``layer`` are in low precision, from those before it,
+    ``stack``; the top is last in both."""
     *kept, top = stack
     if isinstance(layer, Branch):
         return (*stack, top)
@@ -76,6 +77,7 @@ def cast_parameter_names(layers: Sequence[tuple[str, Layer]]) -> list[str]:
 
 
 def low_precision_layers(layers: Sequence[tuple[str, Layer]]) -> list[str]:
-    """Return the names of the layers whose output is of the low-precision type."""
+    """Return the names of those of the layers whose output is in low precision, in their order; the
+    samples before them count as float32."""
     around = zip(layers, layer_precisions(layers), strict=True)
     return [name for (name, _), held in around if held.after]

@@ -28,8 +28,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def make_overflow_error(scale: float, remedy: str) -> TrialError:
-    """Return the error that ends a trial after `MAX_SKIPPED_UPDATES` skipped updates in a row, the
-    last with this scale."""
+    """Return, not raise, the error that ends a trial after `MAX_SKIPPED_UPDATES` skipped updates in
+    a row: the last had the loss times ``scale``; ``remedy`` ends the message."""
     return TrialError(
         f"{MAX_SKIPPED_UPDATES} updates in a row were skipped because a gradient was not finite, "
         f"the last with the loss times {scale:g}; {remedy}"
@@ -61,8 +61,9 @@ class Scaler:
         self.good, self.lost, self.skipped = 0, 0, 0
 
     def should_step(self, finite: bool) -> bool:
-        """Return whether the update is applied, i.e. ``finite``, whether all its gradients are;
-        count it, and unless the scale is fixed set that of the next one.
+        """Return ``finite``, whether all gradients of an update are: only then is it applied. Count
+        the update as applied or skipped and, unless the scale is fixed, set the scale of the next
+        one.
 
         Raises:
             TrialError: `MAX_SKIPPED_UPDATES` updates in a row have been skipped.

@@ -14,8 +14,8 @@ MIN_NORMAL_EXPONENTS = {"fp32": -126, "fp16": -14, "bf16": -126}
 
 
 def round_to_type(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
-    """Round to the nearest number of the type, ties to even; return float64, with overflow as
-    infinity. For ``bf16`` float64 is first rounded to float32.
+    """Round to the nearest number of the type ``fp32``, ``fp16`` or ``bf16``, ties to even; return
+    float64, with overflow as infinity. For ``bf16`` float64 is first rounded to float32.
 
     Example:
         >>> round_to_type(np.array([1.00390625, 1.01171875, 70000.0]), "bf16").tolist()

@@ -31,14 +31,15 @@ class Switchboard:
         self.bytes_sent: dict[int, int] = defaultdict(int)
 
     def line(self, *key: Any) -> queue.Queue[Any]:
-        """Return the queue of a key, creating it on first use."""
+        """Return the queue of a key (group, sender, receiver and perhaps a tag), creating it on
+        first use."""
         with self.lock:
             return self.lines[key]
 
 
 def tag_suffix(tag: int) -> tuple[int, ...]:
-    """Return the part of a queue's key that names a tag; messages without a tag share the queue of
-    `exchange`."""
+    """Return the end of the key of a queue for messages with this tag: ``(tag,)``, or () for tag 0,
+    whose messages share the queue of `ThreadCommunicator._exchange`."""
     return (tag,) if tag else ()
 
 
@@ -64,8 +65,9 @@ class ThreadCommunicator(Communicator):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
-        """Return how ``primitive`` is executed, for any ``dtype`` and ``op``: messages and barrier
-        by queues, other collectives as messages; asynchronous ones are unsupported."""
+        """Return how ``primitive`` is executed, for any ``dtype`` and ``op``: messages, barrier and
+        subgroups natively by queues, asynchronous collectives not at all, any other collective
+        composed of messages."""
         if primitive in ("exchange", "barrier", "subgroup", "tags", "any_source"):
             return Implementation("native", "queues between threads")
         if primitive == "asynchronous":
@@ -170,7 +172,7 @@ class ThreadCommunicator(Communicator):
         )
 
     def _first_ready(self, keys: Iterable[Any]) -> Any:
-        """Return the first of these queue keys that has a message, or None."""
+        """Return the first of these queue keys whose queue has a message, or None if none has."""
         return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
 
     def _wait_for(self, find: Callable[[], Any], whom: str) -> Any:

@@ -25,7 +25,7 @@ def rms_forward(layer: RMSNorm, x: Array, params: Params) -> tuple[Array, Any]:
 
 def rms_backward(layer: RMSNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
     """Return the gradients of RMSNorm with respect to x, (…, D), and weight, (D,). Its scale
-    depends on x, too, so the projection of the gradient on the normalised values is subtracted."""
+    depends on x, so the projection of the gradient on the normalised values is subtracted."""
     normal, scale = cache
     flow = dy * params["weight"]
     along = (flow * normal).mean(axis=-1, keepdims=True)

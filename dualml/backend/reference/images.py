@@ -30,8 +30,8 @@ def batch_last(x_BCHW: Array) -> Array:
 
 
 def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the first output row and one past the last of consecutive strips of a few rows each,
-    for a padded image of this shape."""
+    """Yield consecutive strips of output rows that together cover the output of a padded image of
+    this shape: (first row from 0, one past the last), a few rows each."""
     channels, *size, b = shape_CHWB
     height, width = strided_output_size((size[0], size[1]), layer.kernel, layer.stride, 0)
     step = max(1, WINDOWS // (channels * layer.kernel**2 * width * b))
@@ -40,8 +40,8 @@ def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, in
 
 
 def im2col(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
-    """Return what each place of the kernel reads for these rows of the output, as a matrix (CKK,
-    PB)."""
+    """Return the windows that the kernel reads for output rows ``first`` … ``last`` − 1 of the
+    padded input, one column per output pixel and sample: a matrix (C·K·K, P·B)."""
     k, s = layer.kernel, layer.stride
     width = (x_CHWB.shape[2] - k) // s + 1
     size = (s * (last - first - 1) + 1, s * (width - 1) + 1)
@@ -102,7 +102,7 @@ def conv_backward(
 
 
 def window_pixels(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
-    """Return views of the first, second, … pixel of every window, row by row."""
+    """Return K·K views of the image: number n holds the n-th pixel of every window, row by row."""
     k, s = layer.kernel, layer.step
     h, w = (
         s * (side - 1) + 1
@@ -138,8 +138,9 @@ def pool_backward(
 
 
 def batch_norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
-    """Compute batch normalisation; if ``params[LEARNING]``, use the statistics of the batch and
-    move the running statistics towards them in place."""
+    """Compute batch normalisation (B, C, H, W) → (B, C, H, W); the cache is the normalised values
+    and their scale. If ``params[LEARNING]``, use the statistics of the batch and move the running
+    statistics in ``params`` towards them in place; otherwise use the running ones."""
     mean, variance = params["running_mean"], params["running_var"]
     if params[LEARNING]:
         count = x_BCHW.size // layer.channels
@@ -156,8 +157,8 @@ def batch_norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tup
 def batch_norm_backward(
     layer: BatchNorm2d, dy_BCHW: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Return the gradients of batch normalisation in training, where the statistics depend on the
-    batch, too."""
+    """Return the gradients of batch normalisation in training with respect to x and to ``weight``
+    and ``bias``. The batch's statistics depend on x, which the first takes into account."""
     normal, scale = cache
     grads = {"weight": (dy_BCHW * normal).sum(axis=AXES), "bias": dy_BCHW.sum(axis=AXES)}
     count = dy_BCHW.size // layer.channels

@@ -167,7 +167,8 @@ def forward_spans(
     context: ForwardContext,
     spans: Sequence[LayerSpan],
 ) -> tuple[Values, Tape]:
-    """Run `forward` span by span; recomputed spans leave only their inputs on the tape."""
+    """Run `forward` on one span of layers after another; recomputed spans leave only their inputs
+    on the tape. Arguments and results as for `forward`."""
     stack, whole, before = tuple(values), Tape(), context.before
     for some in spans:
         own, below = layers[some.layers], stack[: -some.input_count]
@@ -251,8 +252,8 @@ def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) 
 
 
 def final_states(tape: Tape) -> Params:
-    """Return stateful layer → its state after the last position, (B, S, H); layers that are
-    recomputed are left out."""
+    """Return name of each stateful layer on the tape → its state after the last position, (B, S,
+    H); layers that are recomputed are left out."""
     entries = [
         entry for entry in tape if isinstance(entry, TapeEntry) and carries_state(entry.layer)
     ]
@@ -260,8 +261,7 @@ def final_states(tape: Tape) -> Params:
 
 
 def accumulate_gradients(total: Params, more: Params) -> None:
-    """Add the gradients ``more`` to ``total`` in place; a parameter may belong to several
-    layers."""
+    """Add the gradients ``more`` to ``total`` in place, name by name; a new name is inserted."""
     for name, gradient in more.items():
         total[name] = total[name] + gradient if name in total else gradient
 
@@ -286,20 +286,21 @@ def make_rounding(
 
 
 def layer_params(name: str, layer: Layer, params: Params) -> Params:
-    """Return the parameters of a layer, by the last part of their names."""
+    """Return a layer's parameters as last part of the name (``weight``) → array from ``params``,
+    which has canonical names; ``name`` is the layer's."""
     return {leaf: params[full] for leaf, full in canonical_parameter_names(name, layer).items()}
 
 
 def add_layer_gradients(total: Params, name: str, layer: Layer, grads: Params) -> None:
-    """Add a layer's gradients to ``total`` under their canonical names; a parameter may belong to
-    several layers."""
+    """Add a layer's gradients ``grads``, by last part of the name (``weight``), to ``total`` in
+    place under their canonical names; a parameter may belong to several layers."""
     for leaf, full in canonical_parameter_names(name, layer).items():
         total[full] = total[full] + grads[leaf] if full in total else grads[leaf]
 
 
 def token_mask(spec: ModelSpec, x: NDArray[Any]) -> Any:
-    """Return the mask of positions of tokens (B, T) that hold a token; None where no layer needs
-    it."""
+    """Return which positions of the tokens ``x`` (B, T) hold a token, not padding, as booleans (B,
+    T); None if no layer of the model needs it."""
     return x != PADDING if spec.needs_padding_mask else None
 
 

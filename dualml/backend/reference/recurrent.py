@@ -27,8 +27,9 @@ def initial_state(layer: RecurrentLayer, batch: int, params: Params) -> Array:
 
 
 def recurrent_gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array) -> Params:
-    """Return the parameters' gradients, from those of W_ih·x + b_ih and of W_hh·h + b_hh, (B, T,
-    gates·H) each."""
+    """Return the gradients of both weights and both biases, from the gradients ``d_in`` of W_ih·x +
+    b_ih and ``d_hidden`` of W_hh·h + b_hh, (B, T, gates·H) each; ``h_before`` is the hidden state
+    before each position."""
     flat, over = as_matrix(d_in), as_matrix(d_hidden)
     return {
         "weight_ih_l0": flat.T @ as_matrix(x),
@@ -61,7 +62,8 @@ def lstm_forward(
 
 
 def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """Return the LSTM's gradients by backpropagation through time.
+    """Return the LSTM's gradients of the input (B, T, I) and of the parameters, by backpropagation
+    through time.
 
     Source: Werbos 1990, "Backpropagation through time: what it does and how to do it".
     """

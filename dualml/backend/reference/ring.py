@@ -31,15 +31,16 @@ class NumpyBlockAttention:
         return parts[:, :, : layer.heads_per_group], kv
 
     def rotate(self, x: Array, *, back: bool = False) -> Array:
-        """Rotate queries and keys by the angles of this rank's positions, or back."""
+        """Rotate the last axis of queries or keys (…, T, K) by the angles of this rank's positions,
+        or by the negative angles if ``back``."""
         return apply_rotary(self.layer, x, inverse=back, positions=self.places)
 
     def attend(
         self, q: Array, kv: Array, block: Block, state: tuple[Array, Array] | None
     ) -> tuple[Array, Array]:
-        """Return the outputs (B, G, R, T, K) and log-sum-exps (B, G, R, T) of this block and those
-        before it. The earlier ones, ``state``, are updated in place; None: this is the first
-        block."""
+        """Return the outputs (B, G, R, T, K) and log-sum-exps (B, G, R, T) over this block and
+        those before it. ``state``, the result for the earlier blocks, is updated in place; None:
+        this is the first block."""
         queries, scores, _, v = self.block_scores(q, kv, block)
         top = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - top)

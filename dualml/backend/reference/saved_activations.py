@@ -76,7 +76,7 @@ def grouped_attention_bytes(layer: GroupedAttention, before: Shape, after: Shape
 
 def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
     """Return the bytes, per sample, of each position's share of a masked mean; 0 if the layer has
-    no mask."""
+    no mask. ``before`` is the shape of its input without the batch."""
     return WIDTH * before[0] if layer.masked else 0
 
 

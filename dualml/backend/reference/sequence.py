@@ -100,8 +100,8 @@ def first_backward(layer: First, dy_BD: Array, shape: Any, params: Params) -> tu
 
 def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array, Any]:
     """Compute multi-head attention, (B, T, 3·N·K) → (B, T, N·K): the last axis holds queries, keys
-    and values. A causal layer hides later keys, ``params[TOKEN_MASK]`` padding. The cache is
-    queries, keys, values and attention weights by heads."""
+    and values. A causal layer hides later keys; positions where ``params[TOKEN_MASK]``, if present,
+    is False are hidden. The cache is queries, keys, values and attention weights by heads."""
     b, length, width = x.shape
     q, k, v = x.reshape(b, length, 3, layer.heads, -1).transpose(2, 0, 3, 1, 4)  # B N T K each
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
@@ -137,7 +137,8 @@ def softmax(scores: Array) -> Array:
 
 
 def softmax_backward(weights: Array, flow: Array) -> Array:
-    """Backpropagate through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
+    """Return the gradient ds = p ∘ (dp − Σ p ∘ dp) with respect to the scores of the softmax p =
+    ``weights`` along the last axis; ``flow`` is dp."""
     slope: Array = weights * (flow - (weights * flow).sum(axis=-1, keepdims=True))
     return slope
 
@@ -154,8 +155,8 @@ def layer_norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Arra
 def layer_norm_backward(
     layer: LayerNorm, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Return the gradients of layer normalisation. Mean and variance depend on x, too, so both
-    projections of the gradient are subtracted.
+    """Return the gradients of layer normalisation with respect to x and to ``weight`` and ``bias``.
+    Mean and variance depend on x, so both projections of the gradient are subtracted.
 
     Source: Ioffe and Szegedy 2015, "Batch Normalization", sec. 3, along the other axis.
     """

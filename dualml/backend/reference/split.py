@@ -162,7 +162,8 @@ class NumpyStage(
         return self._backward_segment(segment, self.saved.pop((segment, micro)), gradients)
 
     def free_activation(self, segment: int, micro: int) -> None:
-        """Replace the saved input of the segment's first layer by None."""
+        """Replace the saved input of the segment's first layer by None, for micro-batch
+        ``micro``."""
         self._replace_saved_input(segment, micro, None)
 
     def restore_activation(self, segment: int, micro: int, x: Array) -> None:
@@ -173,7 +174,8 @@ class NumpyStage(
         )
 
     def _replace_saved_input(self, segment: int, micro: int, x: Array | None) -> None:
-        """Replace the saved input of the segment's first layer, a `Linear`."""
+        """Replace the saved input of the segment's first layer, a `Linear`, by ``x`` on the tape of
+        micro-batch ``micro``."""
         tape = self.saved[segment, micro]
         entry: Any = tape[0]
         if isinstance(entry, TapeEntry):
@@ -273,8 +275,8 @@ class NumpyStage(
         return Implementation("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def to_wire(self, x: Array) -> Array:
-        """Return ``x`` unchanged: rounded values are sent as float64. Also `from_wire` and
-        `upcast`."""
+        """Return ``x`` itself, because rounded values are sent as float64; `from_wire` and `upcast`
+        are this function, too."""
         return x
 
     from_wire, upcast, recv_buffer = to_wire, to_wire, empty

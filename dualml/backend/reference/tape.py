@@ -11,8 +11,8 @@ from dualml.backend.reference.types import Array
 
 
 def owned_bytes(held: Any, exclude: Iterable[Array] = ()) -> int:
-    """Return the bytes of all arrays inside nested containers; a view counts with the array that
-    owns its memory.
+    """Return the bytes of the memory behind all arrays inside nested containers, each piece of
+    memory once: a view counts as the whole array that owns its memory.
 
     Args:
         exclude: arrays whose memory does not count.
@@ -23,7 +23,8 @@ def owned_bytes(held: Any, exclude: Iterable[Array] = ()) -> int:
 
 
 def nbytes(held: Any) -> int:
-    """Return the bytes of all arrays inside nested containers, views counted as they are."""
+    """Return the bytes of all arrays inside nested containers; a view counts only its own elements,
+    and memory that several arrays share counts several times."""
     return sum(a.nbytes for a in find_arrays(held))
 
 

@@ -127,8 +127,8 @@ class NumpyTraining(
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Run the model in evaluation mode on the samples ``probe``; return the SHA-256 of
-        ``batch`` and layer name → output."""
+        """Return the SHA-256 of ``batch``, which is not run, and layer name → output for the
+        samples ``probe``, by a forward pass in evaluation mode."""
         _, tape = self.model.forward(self.x[probe])
         return batch_digest(*self.fetch_batch(batch)), {
             entry.name: entry.output for entry in tape if isinstance(entry, TapeEntry)

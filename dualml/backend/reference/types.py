@@ -24,5 +24,5 @@ def float64_copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]
 
 
 def as_matrix(x: Array) -> Array:
-    """Reshape (…, K) to a matrix (N, K)."""
+    """Reshape an array (…, K) to a matrix (N, K); a view where possible."""
     return x.reshape(-1, x.shape[-1])

@@ -46,7 +46,8 @@ def draw_labels(draw: Draw, tokens: int) -> Any:
 
 def draw_counts(draw: Draw, aspect: str, ranks: int, micro_batches: int, k: int) -> Any:
     """Draw the numbers of tokens of all micro-batches, (ranks, micro_batches): all positions for
-    ``even``, else different ones within an update; for ``empty`` one of the last rank has none."""
+    the aspect ``even``, else different ones within an update of ``k`` micro-batches; for ``empty``
+    one of the last rank has none."""
     counts = np.full((ranks, micro_batches), SEQUENCES * POSITIONS)
     for first in range(0, micro_batches if aspect != "even" else 0, k):
         part = counts[:, first : first + k]

@@ -39,7 +39,9 @@ class RankState:
     kept: int = 0
 
     def add(self, x: Any, y: Any, k: int, f: Flags) -> None:
-        """Add one micro-batch, as the mistakes ``f`` do it."""
+        """Add the gradient, the loss and the token count of one micro-batch ``x``, ``y`` (see
+        `token_loss`), as the typical mistakes named in ``f`` do it; ``k`` is the number of
+        micro-batches of an update."""
         loss, gradient, n = token_loss(self.weights, x, y, "accum_padding_learned" in f)
         number = x.dtype.type
         scale = compute_mistaken(
@@ -64,15 +66,16 @@ class RankState:
         self.positions += y.size
 
     def forget(self, f: Flags) -> None:
-        """Begin the next update's collection."""
+        """Clear loss, means and counts for the next update; the gradient stays. A mistake among
+        ``f`` keeps the count."""
         if "accum_count_kept" in f:
             self.kept += sum(self.counts)
         self.loss, self.means, self.counts, self.positions = 0.0, [], [], 0
 
 
 def clip(gradient: Weights, most: Any, f: Flags = RIGHT) -> Weights:
-    """Return a gradient scaled down to the norm ``most`` if its norm is larger, as the mistakes
-    ``f`` do it."""
+    """Return a gradient scaled down to the norm ``most`` if its norm is larger, as the typical
+    mistakes named in ``f`` do it."""
     norm = norm_of(gradient)
     if "accum_clip_value" in f:
         return {name: np.clip(g, -most, most) for name, g in gradient.items()}
@@ -85,7 +88,8 @@ def clip(gradient: Weights, most: Any, f: Flags = RIGHT) -> Weights:
 
 def combine(states: Sequence[RankState], rank: int, most: Any, k: int, f: Flags) -> Weights:
     """Return the gradient by which ``rank`` updates: the sum over all ranks and micro-batches over
-    the number of all real tokens, clipped, as the mistakes ``f`` do it."""
+    the number of all real tokens, clipped to the norm ``most``, as the typical mistakes named in
+    ``f`` do it; ``k`` is the number of micro-batches of an update."""
     number = type(most)
     own, ranks, micro = states[rank], number(len(states)), number(len(states[0].counts))
 
@@ -134,8 +138,8 @@ def combine(states: Sequence[RankState], rank: int, most: Any, k: int, f: Flags)
 
 
 def mean_loss(states: Sequence[RankState], rank: int, f: Flags, number: Any) -> Any:
-    """Return the mean loss of all real tokens of an update that ``rank`` reports, as the mistakes
-    ``f`` compute it."""
+    """Return the mean loss of all real tokens of an update that ``rank`` reports, as the typical
+    mistakes named in ``f`` compute it."""
     own, total = states[rank], number(sum(sum(s.counts) for s in states))
     mistaken = {
         "accum_loss_local": lambda: own.loss / number(sum(own.counts)),
@@ -151,7 +155,7 @@ def mean_loss(states: Sequence[RankState], rank: int, f: Flags, number: Any) -> 
 
 def is_update(i: int, count: int, k: int, f: Flags) -> bool:
     """Return whether an update follows micro-batch ``i`` (from 1) of ``count``: after every ``k``
-    and after the last, as the mistakes ``f`` see it."""
+    and after the last, as the typical mistakes named in ``f`` see it."""
     if "accum_every_micro" in f:
         return True
     last = i == count and not {"accum_remainder_dropped", "accum_remainder_leaks"} & f
@@ -212,7 +216,15 @@ class AccumulatedTraining:
 def train_epoch(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags = RIGHT, number: Any = np.float64
 ) -> AccumulatedTraining:
-    """Train all ranks through the epochs, in the dtype ``number``, with the mistakes ``f``."""
+    """Train all ranks through the epochs, in the dtype ``number``, with the typical mistakes named
+    in ``f``.
+
+    Args:
+        options: ``epochs``, ``micro_batches``, and in ``hyper`` ``lr``, ``max_norm`` and ``k``, the
+            micro-batches of an update.
+        ranks: each rank's ``p/NAME``, ``x/EPOCH/I`` and ``y/EPOCH/I`` (I from 1), and
+            ``stale/NAME`` if gradients are left from before.
+    """
     h, states = options["hyper"], []
     for own in ranks:
         weights = {name: own[f"p/{name}"].astype(number) for name in WEIGHTS}

@@ -135,8 +135,13 @@ CASES = (
 def draw_table(
     draw: Draw, ranks: int, compute: float, transfer: float, more: float, longer: float
 ) -> Any:
-    """Draw a table of times (ranks, 3) around the usual ones, with one slow rank that computes and
-    sends some seconds more."""
+    """Draw a table of times (ranks, 3), the seconds of computing, sending and waiting, with one
+    random slow rank.
+
+    Args:
+        compute, transfer: usual seconds of computing and of sending.
+        more, longer: seconds that the slow rank computes and sends in addition.
+    """
     table = np.zeros((ranks, 3))
     table[:, 0] = compute * draw.uniform(0.99, 1.01, ranks)
     table[:, 1] = transfer * draw.uniform(0.99, 1.01, ranks)

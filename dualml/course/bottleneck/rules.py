@@ -18,8 +18,9 @@ THRESHOLD = 1.2
 
 
 def measured_times(ranks: Sequence[Arrays], rounds: int, f: Flags, number: Any) -> Array:
-    """Compute the medians over the rounds of each rank's seconds of computing, sending and waiting,
-    (size, 3), as the mistakes ``f`` measure them; round 0 only warms up."""
+    """Compute the medians over the rounds 1 to ``rounds`` of each rank's seconds of computing,
+    sending and waiting, (ranks, 3), as the typical mistakes named in ``f`` measure them; round 0
+    only warms up. Each rank has the arrays of `SimulatedNode`."""
     c, t = (np.array([own[k] for own in ranks], number) for k in ("compute", "transfer"))
     late, offset = (np.array([[own[k]] for own in ranks], number) for k in ("late", "offset"))
     busy = c + t
@@ -54,8 +55,9 @@ def measured_times(ranks: Sequence[Arrays], rounds: int, f: Flags, number: Any) 
 
 
 def diagnose(table: Array, f: Flags) -> tuple[str, int]:
-    """Return the kind of bottleneck in a table of times (size, 3), and its rank, as the mistakes
-    ``f`` see it; ``none`` and −1 without one."""
+    """Return the kind of bottleneck in a table of times (ranks, 3), ``compute`` or ``link``, and
+    its rank, as the typical mistakes named in ``f`` see it; ``none`` and −1 without one. The
+    columns are the seconds of computing, sending and waiting."""
     compute, transfer, wait = table.T
     busy = compute + transfer
     mistaken: Mapping[str, Callable[[], Any]] = {
@@ -78,14 +80,16 @@ def diagnose(table: Array, f: Flags) -> tuple[str, int]:
 
 
 def ideal_sizes(n: int, seconds: Sequence[float]) -> Array:
-    """Return the real numbers of samples with which all ranks finish at the same time."""
+    """Return the real numbers of samples, ``n`` together, with which all ranks finish at the same
+    time; ``seconds`` is each rank's time for one sample."""
     speed = 1 / np.asarray(seconds, np.float64)
     sizes: Array = n * speed / speed.sum()
     return sizes
 
 
 def mistaken_sizes(n: int, seconds: Sequence[float], flag: str) -> Array:
-    """Return the sizes that a mistake gives."""
+    """Return the ranks' numbers of samples, float64, that the mistake ``flag`` gives for a batch of
+    ``n``; ``seconds`` is each rank's time for one sample."""
     ideal, ranks = ideal_sizes(n, seconds), len(seconds)
     floor = np.floor(ideal)
     first = np.arange(ranks) == 0
@@ -101,14 +105,15 @@ def mistaken_sizes(n: int, seconds: Sequence[float], flag: str) -> Array:
 
 
 def is_inverse(n: int, seconds: Sequence[float], sizes: Array) -> bool:
-    """Return whether sizes are in proportion to the seconds, not to the speeds."""
+    """Return whether the ranks' numbers of samples are in proportion to their seconds for one
+    sample, within one sample, instead of to their speeds."""
     ideal = n * np.asarray(seconds) / sum(seconds)
     return bool(np.all(np.abs(sizes - ideal) < 1 + 1e-9))
 
 
 def combine_gradients(every: Sequence[Any], sizes: Sequence[Any], rank: int, f: Flags) -> Any:
-    """Return the gradient by which ``rank`` updates: the mean of all ranks' gradients weighted by
-    ``sizes``, as the mistakes ``f`` change it."""
+    """Return the gradient of a parameter by which ``rank`` updates: the mean of all ranks'
+    gradients ``every`` weighted by ``sizes``, as the typical mistakes named in ``f`` change it."""
     total, ranks = sum(sizes), type(sizes[0])(len(sizes))
     weighted = sum(g * (size / total) for g, size in zip(every, sizes, strict=True))
     mistaken: Mapping[str, Callable[[], Any]] = {

@@ -33,7 +33,7 @@ class SplitRequirement(Requirement):
     target: str = "split_batch"
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
-        """Make one call with batches for 2 to 5 ranks whose rounded sizes do not add up."""
+        """Make one call with six batches for 3 to 5 ranks whose rounded sizes do not add up."""
         asks: list[list[Any]] = []
         while len(asks) < 6:
             ranks = 3 + len(asks) % 3
@@ -76,8 +76,8 @@ class SplitRequirement(Requirement):
 def find_mistake(
     flags: Sequence[str], asks: Sequence[tuple[int, Sequence[float]]], found: Sequence[Array]
 ) -> tuple[str, ...]:
-    """Return the first of the mistakes ``flags`` that gives all the sizes ``found``, in a tuple; an
-    empty tuple if none does."""
+    """Return the first of the typical mistakes named in ``flags`` that gives all the sizes
+    ``found``, in a tuple; an empty tuple if none does."""
     for flag in flags:
         for (n, seconds), sizes in zip(asks, found, strict=True):
             if len(sizes) != len(seconds):

@@ -36,7 +36,8 @@ ERRORS = (
 
 
 def checkpoint_options(draw: Draw, ranks: int, full: bool) -> dict[str, Any]:
-    """Draw hyperparameters and seeds of a call."""
+    """Return the options of a call on ``ranks`` ranks, with random hyperparameters and seeds;
+    ``full`` says whether the disk is full at the second save."""
     seeds = [int(s) for s in draw.choice(2**20, size=2 * ranks, replace=False)]
     return {
         "comm": True,
@@ -106,7 +107,8 @@ class FolderRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ERRORS
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make a call on `RANKS` ranks, for an atomic save one on a full disk before it."""
+        """Make a call on `RANKS` ranks; for an atomic save before it one on one rank with a full
+        disk."""
         full = [make_call(draw, self.target, 1, full=True)] if self.atomic else []
         return [*full, make_call(draw, self.target, RANKS)]
 
@@ -129,7 +131,8 @@ class FolderRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first wrong fact and the mistake that it shows."""
+        """Return the first wrong fact and the mistake that it shows; None if all facts are
+        right."""
         arrays = list(answer.arrays)
         written = [int(own["written"]) for own in arrays]
         if self.atomic and any(written) and not call.options["full"]:

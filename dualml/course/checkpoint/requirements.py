@@ -65,7 +65,8 @@ class CheckpointRequirement(ComputedRequirement):
         return [make_call(draw, self.target, RANKS)]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the results that count in the dtype ``number``, with the mistakes ``flags``."""
+        """Compute the results that count in the dtype ``number``, with the typical mistakes named
+        in ``flags``."""
         return [
             {key: a for key, a in own.items() if key.startswith(ASPECTS[self.aspect])}
             for own in train_and_resume(call.options, call.arrays, flags, number)
@@ -111,7 +112,8 @@ class CheckpointRequirement(ComputedRequirement):
 
 
 def twin_of(key: str) -> str:
-    """Return the key of the value that has to be equal bit for bit; empty if there is none."""
+    """Return the key of the value to which that of ``key`` has to be equal bit for bit:
+    ``loaded/NAME`` → ``saved/NAME``, ``7/NAME`` → ``whole/7/NAME``; empty for other keys."""
     kind, _, name = key.partition("/")
     if kind == "loaded":
         return f"saved/{name}"

@@ -49,7 +49,8 @@ class RankTraining:
 def begin_training(
     options: Mapping[str, Any], arrays: Arrays, prefix: str, seed: int, number: Any
 ) -> RankTraining:
-    """Return a rank's training before its first update, with the arrays of ``prefix``."""
+    """Return a rank's training before its first update, with the arrays ``PREFIX/NAME`` and a
+    generator of this seed."""
     values = {n: arrays[f"{prefix}/{n}"].astype(number) for n in (*WEIGHTS, "shift")}
     values |= {f"momentum/{n}": np.zeros_like(values[n]) for n in WEIGHTS}
     values["rate"] = np.asarray(options["hyper"]["lr"], np.float64)
@@ -57,7 +58,7 @@ def begin_training(
 
 
 def draw_rows(generator: np.random.RandomState, options: Mapping[str, Any], samples: int) -> Any:
-    """Draw the numbers of a batch's samples."""
+    """Draw the numbers of a batch's samples, from 0 to ``samples`` − 1, int64."""
     raw = generator.randint(0, 2**32, options["batch"], dtype=np.uint32)
     return (raw % samples).astype(np.int64)
 
@@ -80,8 +81,8 @@ def mean_gradients(
 def update(
     ranks: Sequence[RankTraining], options: Mapping[str, Any], arrays: Sequence[Arrays], number: Any
 ) -> None:
-    """Make one update of all ranks with their mean gradient, and lower the rate at the end of an
-    epoch."""
+    """Make one update of all ``ranks``, in place, with their mean gradient, and lower the rate at
+    the end of an epoch."""
     mean, h = mean_gradients(ranks, options, arrays, number), options["hyper"]
     for own in ranks:
         for name in () if own.is_detached else WEIGHTS:
@@ -145,14 +146,16 @@ def train_and_resume(
 
 
 def describe(own: RankTraining, options: Mapping[str, Any], x: Any) -> dict[str, Any]:
-    """Return copies of a rank's values, and the numbers of the samples that it would draw next."""
+    """Return a rank's values by name, and as ``draws`` the numbers of the samples that its
+    generator would draw for the next four batches; the generator stays as it is."""
     copied = deepcopy(own.generator)
     draws = np.concatenate([draw_rows(copied, options, len(x)) for _ in range(4)])
     return {**own.values, "draws": draws}
 
 
 def restore(own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: Flags) -> None:
-    """Load a checkpoint of all ranks into a rank's fresh training, with the mistakes ``flags``."""
+    """Load a checkpoint into a rank's fresh training ``own``, in place, with the typical mistakes
+    named in ``flags``; ``kept`` is every rank's training when it was saved."""
     own.is_detached = "model_replaced" in flags
     source = kept[rank]
     own.epoch, own.step = source.epoch, source.step
@@ -179,7 +182,8 @@ def restore(own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: F
 def restore_generator(
     own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: Flags
 ) -> None:
-    """Restore a rank's generator from a checkpoint, with the mistakes ``flags``."""
+    """Restore the generator of a rank's training ``own``, in place, with the typical mistakes named
+    in ``flags``; ``kept`` is every rank's training when it was saved."""
     if "random_lost" in flags or ("others_random_lost" in flags and rank):
         return
     source = kept[0 if "random_of_root" in flags else rank]

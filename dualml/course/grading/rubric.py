@@ -101,9 +101,9 @@ class Rubric(StrictModel):
 
 
 def is_explained(judgement: Judgement) -> bool:
-    """Return whether the code is right, or its behaviour is explained by a slip. Code that is
-    missing, raises an error, or does nothing or anything at random has no mistake that could
-    explain the rest."""
+    """Return whether a requirement is met, or its wrong numbers are explained by typical mistakes,
+    none of them in `NO_ATTEMPT`. Code that is missing, raises an error, or does nothing or anything
+    at random has no mistake that could explain the failure of other requirements."""
     if judgement.status == "met":
         return True
     judged = judgement.status == "not met" and judgement.trouble is None
@@ -165,8 +165,8 @@ def known_requirements(lab: Lab) -> Iterator[str]:
 
 
 def known_mistakes(lab: Lab) -> Iterator[str]:
-    """Yield all mistakes that can be reported: by numbers, by errors, or by the catalogue's
-    plants."""
+    """Yield all mistakes that can be reported: by numbers, by errors, or by the catalogue's plants
+    (solutions with a mistake made on purpose)."""
     yield from (plant.name for plant in load_plants(lab.name) if not plant.right)
     for file in lab.files:
         for requirement in file.requirements:

@@ -74,7 +74,8 @@ def explanation_text(entry: Mapping[str, Any], words: Messages) -> str:
 
 
 def numbers_of(entry: Mapping[str, Any], words: Messages) -> str:
-    """Return the description of the number that differs."""
+    """Return the description of the number that differs in ``entry``, a requirement of
+    `result_as_json`."""
     return numbers_text(Difference(**entry["difference"]), entry["ranks"], words)
 
 
@@ -101,7 +102,7 @@ def unnamed_key(entry: Mapping[str, Any]) -> str:
 
 
 def trouble_of(entry: Mapping[str, Any], words: Messages) -> str:
-    """Return the description of the error."""
+    """Return the description of the error of ``entry``, a requirement of `result_as_json`."""
     return trouble_text(Trouble(**entry["trouble"]), entry["target"], entry["ranks"], words)
 
 
@@ -131,7 +132,8 @@ def notes(result: SubmissionResult, words: Messages) -> list[str]:
 
 
 def test_name(file: str, entry: Mapping[str, Any]) -> str:
-    """Return the name of a requirement's test."""
+    """Return the name of a requirement's test for an autograder: file, class or function, and
+    title."""
     return f"{file} {entry['target']}: {entry['title']}"
 
 

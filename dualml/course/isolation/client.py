@@ -58,7 +58,14 @@ ANSWER = 4096
 
 
 class IsolationServer:
-    """Connection to a `dualml.course.isolation.server` process, which the constructor starts."""
+    """Connection to a `dualml.course.isolation.server` process, which the constructor starts.
+
+    Args:
+        backend: backend of the exercise; empty if it needs none.
+        network: whether ranks communicate by the framework's own means.
+        kind: ``bubblewrap`` starts the server in it; with another kind each request says whether
+            its ranks are isolated.
+    """
 
     def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
@@ -99,6 +106,11 @@ class IsolationServer:
 
     def start(self, walls: bool, network: bool, descriptors: Sequence[int]) -> int:
         """Have the server fork a warden, and return the warden's process number.
+
+        Args:
+            walls: whether its ranks are isolated.
+            network: whether they can reach one another over a loopback interface.
+            descriptors: of a connection to the judge, and of one output file per rank.
 
         Raises:
             OSError: the server has ended or does not answer.

@@ -153,7 +153,12 @@ def defining_modules() -> frozenset[str]:
 
 
 def build_root(files: Contents, uid: int, gid: int) -> None:
-    """Build the root of this process's mount namespace, and change into it."""
+    """Build the root of this process's mount namespace, and change into it.
+
+    Args:
+        files: contents of the root.
+        uid, gid: user and group that ``/etc/passwd`` and ``/etc/group`` name there.
+    """
     os.umask(0o022)  # what is made here is for somebody else
     mount("none", "/", "", MS_REC | MS_SLAVE)
     sources = []

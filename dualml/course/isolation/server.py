@@ -100,8 +100,14 @@ def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) ->
 
 
 def map_users(pid: int, asked: int, done: int) -> None:
-    """Map the users of a warden's new namespace when it asks, which only root outside of it may
-    do."""
+    """Map the users of a warden's new namespace, which only root outside of it may do, once it
+    asks.
+
+    Args:
+        pid: process number of the warden.
+        asked: pipe in which a byte asks for it, within `ROOT_S` seconds.
+        done: pipe into which a byte is written afterwards, unless it failed.
+    """
     if select.select([asked], [], [], ROOT_S)[0] and os.read(asked, 1):
         with contextlib.suppress(OSError):
             for kind in ("uid", "gid"):

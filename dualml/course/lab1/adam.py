@@ -14,7 +14,8 @@ from dualml.course.mistakes import compute_mistaken
 
 def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     """Return parameter ``p`` after update ``t`` (from 1) of Adam by gradient ``g``, with
-    hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
+    hyperparameters ``h`` and the typical mistakes named in ``f``; ``s`` is the state, changed in
+    place."""
     lr, kind = h["lr"], type(h["lr"])
     raw = g = transform_gradient(g, s, f)
     before = p
@@ -66,8 +67,8 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
 
 
 def decay_parameter(p: Any, g: Any, h: Mapping[str, Any], f: Flags) -> tuple[Any, Any, bool]:
-    """Return the parameter after decoupled decay, the gradient after coupled decay, by the mistakes
-    ``f``, and whether the parameter decays after the step."""
+    """Return the parameter after decoupled decay, the gradient after coupled decay, by the typical
+    mistakes named in ``f``, and whether the parameter decays after the step."""
     lr, decay, decoupled, before = h["lr"], h["weight_decay"], h["decoupled"], p
     if "always_coupled" in f:
         decoupled = False
@@ -91,8 +92,8 @@ def decay_parameter(p: Any, g: Any, h: Mapping[str, Any], f: Flags) -> tuple[Any
 
 
 def first_moments(s: State, p: Any, g: Any, raw: Any, f: Flags) -> tuple[Any, Any]:
-    """Return the moments before an update: those in the state ``s``, else zeros, as the mistakes
-    ``f`` begin them.
+    """Return the moments before an update: those in the state ``s``, else zeros, as the typical
+    mistakes named in ``f`` begin them.
 
     Args:
         p: parameter before the update.
@@ -129,7 +130,7 @@ def first_moments(s: State, p: Any, g: Any, raw: Any, f: Flags) -> tuple[Any, An
 
 
 def pick_betas(h: Mapping[str, Any], f: Flags) -> tuple[Any, Any]:
-    """Return β₁ and β₂ of the moments, as the mistakes ``f`` change them."""
+    """Return β₁ and β₂ of the moments, as the typical mistakes named in ``f`` change them."""
     b1, b2 = h["betas"]
     kind = type(h["lr"])
     mistaken = {
@@ -145,8 +146,8 @@ def pick_betas(h: Mapping[str, Any], f: Flags) -> tuple[Any, Any]:
 
 
 def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
-    """Return beta · ``old`` + (1 − beta) · ``new``, as the mistakes ``f`` change it; ``which``
-    moment is ``first`` or ``second``."""
+    """Return beta · ``old`` + (1 − beta) · ``new``, as the typical mistakes named in ``f`` change
+    it; ``which`` moment is ``first`` or ``second``."""
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0
@@ -164,8 +165,8 @@ def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
 
 
 def correct(b1: Any, b2: Any, t: int, kind: Any, h: Mapping[str, Any], f: Flags) -> tuple[Any, Any]:
-    """Return the divisors of the two moments by the mistakes ``f``: 1 − βᵗ, or 1 without bias
-    correction.
+    """Return the divisors of the two moments by the typical mistakes named in ``f``: 1 − βᵗ, or 1
+    without bias correction.
 
     Args:
         b1, b2: β₁ and β₂ of the moments.
@@ -221,7 +222,7 @@ def correct(b1: Any, b2: Any, t: int, kind: Any, h: Mapping[str, Any], f: Flags)
 
 
 def direction(g: Any, m: Any, v: Any, c1: Any, c2: Any, eps: Any, f: Flags) -> Any:
-    """Return m̂/(√v̂ + ε), by the mistakes ``f``.
+    """Return m̂/(√v̂ + ε), by the typical mistakes named in ``f``.
 
     Args:
         g: gradient.

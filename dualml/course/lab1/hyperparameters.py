@@ -14,7 +14,7 @@ Number = type[np.floating[Any]]
 
 
 def draw_gd(draw: Draw) -> Hyper:
-    """Draw the hyperparameters of GD."""
+    """Draw the hyperparameters of GD as a dict, ``lr`` alone."""
     return {"lr": draw_lr(draw)}
 
 
@@ -32,7 +32,7 @@ def make_sgd_draw(
     momentum: bool = False, decay: bool = False, nesterov: bool = False
 ) -> Callable[[Draw], Hyper]:
     """Make a function that draws hyperparameters of SGD; ``momentum`` and ``decay`` say whether
-    these are drawn or 0."""
+    these are drawn or 0, ``nesterov`` is the value of that switch."""
 
     def hyper(draw: Draw) -> Hyper:
         """Draw hyperparameters of SGD."""
@@ -49,8 +49,9 @@ def make_sgd_draw(
 def make_adam_draw(
     decay: bool = False, decoupled: bool = False, corrected: bool = True
 ) -> Callable[[Draw], Hyper]:
-    """Make a function that draws hyperparameters of Adam; weight decay is 0 unless ``decay``, and
-    ``corrected`` says whether there is bias correction."""
+    """Make a function that draws hyperparameters of Adam; weight decay is 0 unless ``decay``,
+    ``decoupled`` and ``corrected`` are the values of the switches for decoupled decay and bias
+    correction."""
 
     def hyper(draw: Draw) -> Hyper:
         """Draw hyperparameters of Adam."""
@@ -103,7 +104,9 @@ def cast_hyperparameters(h: Mapping[str, Any], number: Number) -> dict[str, Any]
 
 
 def plan_of(options: Mapping[str, Any], step: int, name: str) -> Mapping[str, Any]:
-    """Return the optimizer, of a call's options, that updates a parameter in an update."""
+    """Return the entry of ``optimizers`` in a call's options that updates parameter ``name`` in
+    update ``step``, from 1: its ``names``, ``hyper``, ``first`` and ``last`` update. Without such
+    an entry the call has one optimizer, with ``hyper`` and ``first`` 1."""
     whole = {"hyper": options["hyper"], "first": 1}
     plans = options.get("optimizers", ())
     found = (p for p in plans if name in p["names"] and p["first"] <= step <= p["last"])
@@ -111,12 +114,14 @@ def plan_of(options: Mapping[str, Any], step: int, name: str) -> Mapping[str, An
 
 
 def first_update(options: Mapping[str, Any], step: int, name: str) -> int:
-    """Return the first update of the optimizer that updates a parameter in an update."""
+    """Return the first update of the optimizer that updates parameter ``name`` in update
+    ``step``."""
     return int(plan_of(options, step, name)["first"])
 
 
 def settings_of(options: Mapping[str, Any], step: int, name: str) -> dict[str, Any]:
-    """Return the hyperparameters of a parameter in an update, from a call's options."""
+    """Return the hyperparameters of parameter ``name`` in update ``step``, from 1, by a call's
+    options: those of its optimizer, of its group and of the update."""
     used = {**plan_of(options, step, name)["hyper"], **options.get("groups", {}).get(name, {})}
     if "rates" in options:
         used["lr"] = options["rates"][step - 1]

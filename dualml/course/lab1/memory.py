@@ -25,7 +25,7 @@ class Memory:
 
 def share_moments(state: State, common: State, f: Flags) -> None:
     """Put into a state one of the moments of the same parameter of another optimizer, ``common``,
-    as the mistakes ``f`` share it in an attribute of the class."""
+    as the typical mistakes named in ``f`` share it in an attribute of the class."""
     shared = {"state_of_class#9": "m", "state_of_class#10": "v"}
     for flag, moment in shared.items():
         if flag in f and moment in common:

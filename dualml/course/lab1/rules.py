@@ -24,13 +24,13 @@ Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
 
 def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     """Return parameter ``p`` after gradient descent by gradient ``g``, with hyperparameters ``h``
-    and the mistakes ``f``; ``s`` is the state, changed in place."""
+    and the typical mistakes named in ``f``; ``s`` is the state, changed in place."""
     return take_step(p, transform_gradient(g, s, f), h["lr"], f)
 
 
 def transform_gradient(g: Any, s: State, f: Flags) -> Any:
-    """Return the gradient ``g`` as these mistakes use it; ``s`` is the parameter's state, in which
-    earlier gradients are kept."""
+    """Return the gradient ``g`` as the typical mistakes named in ``f`` use it; the parameter's
+    state ``s`` keeps it, in place, for mistakes in later updates."""
     mistaken: dict[str, Callable[[], Any]] = {
         "accumulated": lambda: g + s.get("sum", 0),
         "gradient_late": lambda: s.get("gradient", g * 0),
@@ -47,7 +47,7 @@ def transform_gradient(g: Any, s: State, f: Flags) -> Any:
 
 
 def take_step(p: Any, d: Any, lr: Any, f: Flags) -> Any:
-    """Return ``p`` − ``lr`` · ``d``, as the mistakes ``f`` change it."""
+    """Return ``p`` − ``lr`` · ``d``, as the typical mistakes named in ``f`` change it."""
     mistaken: dict[str, Callable[[], Any]] = {
         "sign": lambda: p + lr * d,
         "no_lr": lambda: p - d,
@@ -63,8 +63,8 @@ def take_step(p: Any, d: Any, lr: Any, f: Flags) -> Any:
 
 
 def add_weight_decay(p: Any, g: Any, decay: Any, lr: Any, f: Flags) -> Any:
-    """Return the gradient ``g`` plus ``decay`` · ``p``, as the mistakes ``f`` change it; ``lr`` is
-    the learning rate, which one of them uses."""
+    """Return the gradient ``g`` plus ``decay`` · ``p``, as the typical mistakes named in ``f``
+    change it; ``lr`` is the learning rate, which one of them uses."""
     mistaken: dict[str, Callable[[], Any]] = {
         "decay_ignored": lambda: g,
         "decay_ignored#3": lambda: g,
@@ -83,7 +83,8 @@ def add_weight_decay(p: Any, g: Any, decay: Any, lr: Any, f: Flags) -> Any:
 
 def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     """Return parameter ``p`` after update ``t`` (from 1) of SGD with momentum by gradient ``g``,
-    with hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
+    with hyperparameters ``h`` and the typical mistakes named in ``f``; ``s`` is the state, changed
+    in place."""
     lr, decay = h["lr"], h["weight_decay"]
     raw = g = transform_gradient(g, s, f)
     before = p
@@ -107,8 +108,8 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
 
 
 def momentum_direction(p: Any, g: Any, raw: Any, s: State, h: Mapping[str, Any], f: Flags) -> Any:
-    """Return the direction of a step with momentum, by the mistakes ``f``, and keep the buffer in
-    the state ``s``.
+    """Return the direction of a step with momentum, by the typical mistakes named in ``f``, and
+    keep the buffer in the state ``s``.
 
     Args:
         p: parameter before the update.
@@ -163,7 +164,8 @@ def momentum_direction(p: Any, g: Any, raw: Any, s: State, h: Mapping[str, Any],
 
 
 def next_buffer(old: Any, g: Any, mu: Any, lr: Any, f: Flags) -> Any:
-    """Return ``mu`` · ``old`` + ``g``, the next buffer, as the mistakes ``f`` change it."""
+    """Return ``mu`` · ``old`` + ``g``, the next buffer, as the typical mistakes named in ``f``
+    change it."""
     mistaken: dict[str, Callable[[], Any]] = {
         "dampened": lambda: mu * old + (1 - mu) * g,
         "lr_in_buffer": lambda: mu * old + lr * g,

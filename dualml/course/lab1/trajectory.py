@@ -31,8 +31,8 @@ def trajectory(
     flags: Flags = RIGHT,
     number: Number = np.float64,
 ) -> dict[str, Array]:
-    """Compute ``3/w``, parameter w after update 3, for all parameters and updates; see
-    `iterate_updates`."""
+    """Return ``3/w`` → parameter w after update 3, for all parameters and updates; see
+    `iterate_updates` for the arguments."""
     with np.errstate(all="ignore"):
         return dict(iterate_updates(target, options, arrays, flags, number))
 
@@ -99,11 +99,12 @@ class Walk:
     def update(
         self, step: int, now: dict[str, Array], walks: Sequence[Walk], memory: Memory
     ) -> Iterator[tuple[str, Array]]:
-        """Make update ``step`` of all parameters ``now``, in place, and yield each of them.
+        """Make update ``step`` of this optimizer's parameters in ``now``, in place, and yield
+        ``STEP/NAME`` and the value of each, also of those that it leaves as they are.
 
         Args:
             walks: all optimizers, by number.
-            memory: state of all optimizers.
+            memory: state of all optimizers, changed in place.
         """
         memory.counts["calls"] += 1
         gradients = {name: self.arrays.get(f"g/{step}/{name}") for name in self.names}
@@ -156,7 +157,7 @@ class Walk:
 
     def settings(self, step: int, name: str, f: Flags, walks: Sequence[Walk]) -> dict[str, Any]:
         """Return the hyperparameters of a parameter in an update, in the dtype of the computation,
-        as the mistakes ``f`` read them."""
+        as the typical mistakes named in ``f`` read them."""
         base = self.hyper
         if "state_of_class#4" in f:  # those of the optimizer that was made last
             base = [w for w in walks if w.first <= step][-1].hyper
@@ -226,7 +227,15 @@ class Walk:
         now: dict[str, Array],
         memory: Memory,
     ) -> None:
-        """Update a parameter by its gradient ``g``, row by row if a mistake acts on rows."""
+        """Update parameter ``name`` in ``now``, in place, by its gradient ``g``, row by row if a
+        mistake acts on rows.
+
+        Args:
+            t: number of the update, from 1.
+            h: hyperparameters.
+            f: mistakes.
+            memory: state of all optimizers, changed in place.
+        """
         key, p = self.state_key(name, f), now[name]
         rows = range(len(p)) if self.by_rows else (-1,)
         parts = []

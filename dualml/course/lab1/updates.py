@@ -158,8 +158,8 @@ class OptimizerRequirement(ComputedRequirement):
         ]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the parameters after every update in the dtype ``number``, with the mistakes
-        ``flags``."""
+        """Compute the parameters after every update in the dtype ``number``, with the typical
+        mistakes named in ``flags``."""
         return [trajectory(self.target, call.options, call.arrays[0], flags, number)]
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
@@ -193,8 +193,8 @@ class OptimizerRequirement(ComputedRequirement):
 
 def is_far(found: Array | None, expected: Array, key: str) -> bool:
     """Return whether a parameter after an update differs from the expected one by more than
-    rounding: in its shape, in which numbers are finite, or by `COARSE` or `LATER_COARSE` of the
-    largest one."""
+    rounding: in its shape, in which numbers are finite, or by more than `COARSE` (``key`` ``1/…``,
+    the first update) or `LATER_COARSE` times (1 + the largest number)."""
     if found is None or found.shape != expected.shape:
         return True
     off, sizes = abs(found - expected), abs(expected)

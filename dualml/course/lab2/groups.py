@@ -62,7 +62,7 @@ class GroupStartRequirement(Requirement):
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return for each rank ``sum``, the sum of all ranks' values (its own value + 1 if
         ``remote``), or 1 for the error of work that fails, and ``left``, 1 if the group is left
-        open, with the mistakes ``flags``."""
+        open, with the typical mistakes named in ``flags``."""
         values = [float(own["value"]) for own in call.arrays]
         fails = bool(call.options.get("fails"))
         open_after = {"group_left", "rpc_left", *(("group_left_on_error",) if fails else ())}

@@ -69,7 +69,7 @@ class TimingRequirement(Requirement):
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return the seconds of an all-reduce of each size in `SIZES`, on both ranks; in another
-        unit, or for four times the bytes, by the mistakes ``flags``."""
+        unit, or for four times the bytes, by the typical mistakes named in ``flags``."""
         size = 4 if "measure_elements" in flags else 1
         unit = next((UNITS[name] for name in UNITS if name in flags), 1.0)
         times = np.array([unit * all_reduce_seconds(call.options, size * s) for s in SIZES])

@@ -34,7 +34,8 @@ COLLECTIVE_OF_HOW = {"all_reduce": "all_reduce", "gather_broadcast": "gather"}
 
 
 def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw gradients, and different numbers of samples for all ranks."""
+    """Draw for each rank gradients ``t/0``, ``t/1``, … of the shapes `SHAPES`, and ``samples``, a
+    number of samples that no other rank has."""
     counts = draw.choice(np.arange(2, 12), ranks, replace=False)
     return [
         {
@@ -46,26 +47,28 @@ def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 
 
 def draw_gradients(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw gradients without numbers of samples."""
+    """Draw for each rank gradients ``t/0``, ``t/1``, … of the shapes `SHAPES`."""
     return [{f"t/{i}": draw_array(draw, *s) for i, s in enumerate(SHAPES)} for _ in range(ranks)]
 
 
 def draw_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw a matrix (rows, 1) for each rank, whose elements as many chunks as ranks cannot share
-    evenly."""
+    """Draw for each rank a matrix ``t`` of shape (rows, 1), whose elements as many chunks as ranks
+    cannot share evenly."""
     rows = int(draw.integers(2, 4)) * ranks + 1
     return [{"t": draw_array(draw, rows, 1)} for _ in range(ranks)]
 
 
 def draw_short_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw for each rank a vector of fewer elements than ranks, so that some chunks are empty."""
+    """Draw for each rank a vector ``t`` of fewer elements than ranks, so that some chunks are
+    empty."""
     rows = int(draw.integers(1, ranks))
     return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 
 
 def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw for each rank a vector of so many elements that one chunk more or less does not matter;
-    two are left over, so that neither may one chunk take them nor the last one lack the rest."""
+    """Draw for each rank a vector ``t`` of so many elements that one chunk more or less does not
+    matter; two are left over, so that neither may one chunk take them nor the last one lack the
+    rest."""
     rows = int(draw.integers(20, 40)) * ranks + 2
     return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 

@@ -128,8 +128,8 @@ def ring_all_reduce(
     layout: RingLayout | None = None,
 ) -> list[dict[str, Any]]:
     """Compute for each rank ``sum``, its result of a ring all-reduce, ``messages`` and
-    ``elements``, the numbers that it sends, and ``before``, its input; with the mistakes ``flags``,
-    in the dtype ``number``.
+    ``elements``, the numbers that it sends, and ``before``, its input; with the typical mistakes
+    named in ``flags``, in the dtype ``number``.
 
     Args:
         layout: chunks and order; None: nearly equal chunks, the longer ones first, to the right.
@@ -185,8 +185,9 @@ def count_steps(ranks: int, flags: Flags) -> list[int]:
 
 
 def assemble(state: RingState, rank: int, flat: Sequence[Any], flags: Flags) -> Any:
-    """Put a rank's chunks together to a flat tensor, as the mistakes ``flags`` do; elements that
-    are in no chunk are the rank's own (all ranks' sum if no mistake leaves them out)."""
+    """Put a rank's chunks together to a flat tensor, as the typical mistakes named in ``flags`` do;
+    elements that are in no chunk are the rank's own (all ranks' sum if no mistake leaves them
+    out)."""
     chunks, spans = state.chunks[rank], state.layout.chunks
     n, size, d = len(chunks), flat[rank].size, state.layout.direction
     orders = {
@@ -211,8 +212,8 @@ def assemble(state: RingState, rank: int, flat: Sequence[Any], flags: Flags) -> 
 
 
 def finish_sum(total: Any, own: Any, ranks: int, flags: Flags) -> Any:
-    """Return a rank's result, made of the sum that its chunks have, as the mistakes ``flags``
-    change it."""
+    """Return a rank's result, made of the sum that its chunks have, as the typical mistakes named
+    in ``flags`` change it."""
     if "ring_mean" in flags:
         return total / own.dtype.type(ranks)
     if "ring_own_twice" in flags:

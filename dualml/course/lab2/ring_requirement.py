@@ -54,8 +54,8 @@ class RingRequirement(CollectiveRequirement):
         return [replace(call, options={**call.options, "layout": each}) for each in layouts]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results that count in the dtype ``number``, with the mistakes
-        ``flags``, with the call's ``layout`` if it has one."""
+        """Compute each rank's results that count in the dtype ``number``, with the typical mistakes
+        named in ``flags``, with the call's ``layout`` if it has one."""
         made = ring_all_reduce(call.arrays, flags, number, call.options.get("layout"))
         return [select_keys(own, self.result_keys) for own in made]
 

@@ -18,7 +18,8 @@ def average_gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
     """Compute on each rank the mean of every tensor ``t/NAME``, as ``0``, ``1``, …, weighted by the
-    ranks' numbers of samples, with the mistakes ``flags``, in the dtype ``number``."""
+    ranks' numbers of samples, with the typical mistakes named in ``flags``, in the dtype
+    ``number``."""
     counts = [number(a["samples"]) for a in ranks]
     made = combine_tensors(
         ranks, number, flags, lambda r, i, own, f: combine_gradient(r, i, own, counts, f)
@@ -52,9 +53,9 @@ def combine_tensors(
 
 
 def select_results(made: Sequence[dict[str, Any]], flags: Flags) -> list[dict[str, Any]]:
-    """Return which tensors each rank's function returns: all of them, or, by the mistake
-    ``one_result`` and its form ``one_result#2``, the last in every place, or the rows of the
-    first."""
+    """Return what each rank's function returns of the tensors ``made`` on it: all of them, or, by
+    the mistake ``one_result`` and its form ``one_result#2``, the last in every place, or the rows
+    of the first."""
 
     def select(results: dict[str, Any], f: Flags) -> dict[str, Any]:
         """Return the results of one rank."""
@@ -134,7 +135,7 @@ def add_terms(
     denominators: Mapping[str, Callable[[], Any]],
     denominator: Any,
 ) -> Any:
-    """Add up what all ranks contribute, and divide it, as the mistakes ``f`` do.
+    """Add up what all ranks contribute, and divide it, as the typical mistakes named in ``f`` do.
 
     Args:
         kind: ``sum`` or ``average``, with which the mistakes' names begin.
@@ -164,8 +165,8 @@ def add_terms(
 
 
 def round_down(values: Any) -> Any:
-    """Round down to whole numbers, those just below a whole one to that one, since rounding
-    decides about them."""
+    """Round down to whole numbers; numbers less than 1e-5 below a whole one become that one, since
+    rounding decides about them."""
     return np.floor(values + values.dtype.type(1e-5))
 
 
@@ -193,15 +194,15 @@ def average_parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
     """Compute on each rank the unweighted mean of every tensor ``t/NAME``, as ``0``, ``1``, …, with
-    the mistakes ``flags``, in the dtype ``number``."""
+    the typical mistakes named in ``flags``, in the dtype ``number``."""
     made = combine_tensors(ranks, number, flags, average_tensor)
     return select_results(made, flags)
 
 
 def average_tensor(rank: int, tensor: Position, own: Sequence[Any], f: Flags) -> Any:
     """Return the unweighted mean of every rank's tensor ``own`` that one rank computes, as the
-    mistakes ``f`` change it; ``rank`` is its number, ``tensor`` the tensor's and the number of
-    tensors."""
+    typical mistakes named in ``f`` change it; ``rank`` is its number, ``tensor`` the tensor's and
+    the number of tensors."""
     number = own[0].dtype.type
     n, one = number(len(own)), number(1)
     if (kept := keep_part(rank, tensor, own[rank], own[rank] / n, "average", f)) is not None:
@@ -236,5 +237,6 @@ def average_in_turn(own: Sequence[Any]) -> Any:
 
 
 def all_reduce_seconds(options: Mapping[str, Any], size: int) -> float:
-    """Return the seconds of one undisturbed all-reduce of ``size`` bytes."""
+    """Return the seconds of one undisturbed all-reduce of ``size`` bytes, α + β · ``size``, by the
+    options ``alpha`` (s) and ``beta`` (s per byte)."""
     return float(options["alpha"] + options["beta"] * size)

@@ -32,8 +32,8 @@ def starts_at_one(lists: SampleLists) -> bool:
 
 
 def is_unrepeatable(lists: SampleLists) -> bool:
-    """Return whether equal arguments give different lists; for samplers, whether another one
-    differs already in the first epoch."""
+    """Return whether equal arguments give different lists; for samplers, whether a new sampler
+    gives another list in the first epoch."""
     if lists.fresh:
         return any(
             not np.array_equal(a, lists.fresh[ask])
@@ -44,13 +44,14 @@ def is_unrepeatable(lists: SampleLists) -> bool:
 
 
 def rank_sizes(lists: SampleLists) -> list[int]:
-    """Return the list sizes of the ranks if they are always the same; else an empty list."""
+    """Return the length of each rank's list if the lengths are the same with every seed and in
+    every epoch; else an empty list."""
     every = {tuple(len(a) for a in lists.rank_lists(*time)) for time in lists.seed_epoch_pairs()}
     return list(every.pop()) if len(every) == 1 else []
 
 
 def is_replicated(lists: SampleLists) -> bool:
-    """Return whether each of several ranks always has as many samples as there are."""
+    """Return whether there are several ranks, and each always has n samples."""
     return lists.ranks > 1 and set(rank_sizes(lists)) == {lists.n}
 
 
@@ -63,8 +64,8 @@ def rounds_sizes_up(lists: SampleLists) -> bool:
 
 
 def misses_borders(lists: SampleLists) -> bool:
-    """Return whether the ranks' lists are about as long as they should be, but do not add up to
-    n."""
+    """Return whether the sizes of the ranks' lists are always the same and within 2 of n/ranks, but
+    do not add up to n."""
     sizes = rank_sizes(lists)
     near = all(abs(size - lists.n / lists.ranks) <= 2 for size in sizes)
     return near and len(sizes) == lists.ranks and sum(sizes) != lists.n
@@ -82,7 +83,8 @@ def pads_remainder(lists: SampleLists) -> bool:
 
 
 def piles_remainder(lists: SampleLists) -> bool:
-    """Return whether one rank has the whole remainder of several samples."""
+    """Return whether one rank has the whole remainder, of two or more samples, and all others have
+    ⌊n/ranks⌋ samples."""
     found = sorted(rank_sizes(lists))
     most = lists.n // lists.ranks
     extra = lists.n % lists.ranks

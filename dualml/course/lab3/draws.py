@@ -27,7 +27,7 @@ def draw_even_sizes(draw: Draw, ranks: int) -> list[int]:
 
 
 def draw_uneven_sizes(draw: Draw, ranks: int) -> list[int]:
-    """Draw different numbers of samples for all ranks."""
+    """Draw a number of samples, 1 to 8, for each rank, all of them different."""
     return [int(n) for n in draw.choice(np.arange(1, 9), ranks, replace=False)]
 
 

@@ -33,11 +33,14 @@ class SampleLists:
 
     Attributes:
         first, again: (rank, seed, epoch) → the list of the first and of the second request.
+        kinds, dims: letter of the dtype and number of dimensions of each returned list, in the
+            order of the requests.
         loaded, fresh, lengths: for a sampler: the lists through the loader, those of a sampler made
             for the epoch, and the values of ``len``.
         apart: for a sampler: the lists of one on which another epoch was set after this one's.
         unwritten: whether a sampler has no loop yet, so that only ``lengths`` are there.
-        touched: whether NumPy's global generator was changed.
+        touched: whether a global random generator (NumPy's, Python's, for samplers also the
+            framework's) was changed.
         title: function that returns the call of a list as text.
     """
 

@@ -28,8 +28,8 @@ MANY_EPOCHS = 10
 
 
 def find_mistake(flags: Sequence[str], lists: SampleLists) -> tuple[str, ...]:
-    """Return the first of the mistakes ``flags`` that is detected in all lists, or else in those of
-    one place (``deal_sorted@rank=0``), in a tuple; an empty tuple if none is."""
+    """Return the first of the typical mistakes named in ``flags`` that is detected in all lists, or
+    else in those of one place (``deal_sorted@rank=0``), in a tuple; an empty tuple if none is."""
     named = [name for name in flags if name not in GENERAL]
     found = next((name for name in named if DETECTORS[name](lists)), "")
     if found:
@@ -69,7 +69,8 @@ def is_of_other_rank(rank: int, ask: Ask) -> bool:
 
 
 def select_lists(lists: SampleLists, wanted: d.AskFilter) -> SampleLists:
-    """Return the lists whose (rank, seed, epoch) is wanted; not the numbers of their types."""
+    """Return a copy with only the lists and lengths whose (rank, seed, epoch) is ``wanted``;
+    ``kinds`` and ``dims`` still describe all lists."""
 
     def select(every: dict[Ask, object]) -> dict[Ask, object]:
         return {ask: a for ask, a in every.items() if wanted(ask)}

@@ -36,8 +36,9 @@ def order_changes(lists: SampleLists, rank: int, seed: int) -> list[Array | None
 def equal_changes(
     lists: SampleLists, rank: int
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield pairs of (seed, number of the epoch) whose change to the next epoch's order is the same
-    on this rank with another seed."""
+    """Yield pairs ((seed, i), (other, j)), with a larger seed ``other``, for which this rank's
+    change of order from epoch i to the next one is that from epoch j to the next one; i and j count
+    the requested epochs from 0."""
     changes = {
         (seed, i): change
         for seed in lists.seeds
@@ -50,8 +51,8 @@ def equal_changes(
 
 
 def check_orders_follow_seed(lists: SampleLists) -> Violation | None:
-    """Check that no order of a rank's positions occurs with another seed, in the same epoch or in
-    another."""
+    """Check that no change of a rank's order from one epoch to the next occurs with another seed,
+    from the same epoch or from another. Return the first violation, or None."""
     for rank in lists.asked_ranks:
         for (seed, i), (other, j) in equal_changes(lists, rank):
             epochs = lists.epochs
@@ -104,7 +105,8 @@ def adds_rank_and_epoch(lists: SampleLists) -> bool:
 
 
 def check_epochs_of_seeds_differ(lists: SampleLists) -> Violation | None:
-    """Check that no list of a rank occurs with another seed in another epoch."""
+    """Check that no list of a rank occurs with another seed in another epoch. Return the first
+    violation, or None."""
     asks = [(s, e) for s in lists.seeds for e in lists.epochs]
     for rank in lists.asked_ranks:
         for (s, e), (t, f) in product(asks, repeat=2):

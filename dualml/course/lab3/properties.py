@@ -15,7 +15,8 @@ Property = Callable[[SampleLists], Violation | None]
 
 
 def check_indices(lists: SampleLists) -> Violation | None:
-    """Check that lists are one-dimensional and have integers from 0 to n − 1."""
+    """Check that lists are one-dimensional and have integers from 0 to n − 1. Return the first
+    violation, or None."""
     one = lists.title(next(iter(lists.first)))
     for kind, dims in zip(lists.kinds, lists.dims, strict=True):
         if dims != 1:
@@ -36,7 +37,7 @@ def check_indices(lists: SampleLists) -> Violation | None:
 
 def check_sizes(lists: SampleLists) -> Violation | None:
     """Check that the sizes of the ranks' lists, in any order, differ by one at most and add up to
-    n."""
+    n. Return the first violation, or None."""
     for seed, epoch in lists.seed_epoch_pairs():
         sizes = [len(a) for a in lists.rank_lists(seed, epoch)]
         right = [len(a) for a in np.array_split(np.arange(lists.n), lists.ranks)]
@@ -47,7 +48,7 @@ def check_sizes(lists: SampleLists) -> Violation | None:
 
 
 def check_coverage(lists: SampleLists) -> Violation | None:
-    """Check that every sample occurs once over all ranks."""
+    """Check that every sample occurs once over all ranks. Return the first violation, or None."""
     for seed, epoch in lists.seed_epoch_pairs():
         parts = lists.rank_lists(seed, epoch)
         whole = np.bincount(np.concatenate(parts), minlength=lists.n)
@@ -60,7 +61,7 @@ def check_coverage(lists: SampleLists) -> Violation | None:
 
 
 def check_repeatable(lists: SampleLists) -> Violation | None:
-    """Check that equal arguments give equal lists."""
+    """Check that equal arguments give equal lists. Return the first violation, or None."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.again[ask]):
             title = lists.title(ask)
@@ -69,7 +70,7 @@ def check_repeatable(lists: SampleLists) -> Violation | None:
 
 
 def check_global_rng(lists: SampleLists) -> Violation | None:
-    """Check that NumPy's global generator is unchanged."""
+    """Check that no global random generator was changed. Return the violation, or None."""
     return Violation("np.random.get_state() == before", False, True) if lists.touched else None
 
 
@@ -83,7 +84,8 @@ def check_different(lists: SampleLists, pairs: Iterable[tuple[Ask, Ask]]) -> Vio
 
 
 def check_ranks_differ(lists: SampleLists) -> Violation | None:
-    """Check that no rank has another one's list, in this epoch or in another."""
+    """Check that no rank has another one's list, in this epoch or in another. Return the first
+    violation, or None."""
     for seed in lists.seeds:
         first = [(rank, seed, lists.epochs[0]) for rank in lists.asked_ranks]
         every = [(rank, seed, epoch) for rank in lists.asked_ranks for epoch in lists.epochs]
@@ -95,7 +97,7 @@ def check_ranks_differ(lists: SampleLists) -> Violation | None:
 
 
 def check_epochs_differ(lists: SampleLists) -> Violation | None:
-    """Check that a rank has another list in every epoch."""
+    """Check that a rank has another list in every epoch. Return the first violation, or None."""
     for rank, seed in product(lists.asked_ranks, lists.seeds):
         every = [(rank, seed, epoch) for epoch in lists.epochs]
         found = check_different(lists, combinations(every, 2))
@@ -105,7 +107,7 @@ def check_epochs_differ(lists: SampleLists) -> Violation | None:
 
 
 def check_unsorted(lists: SampleLists) -> Violation | None:
-    """Check that no list is sorted."""
+    """Check that no list is sorted. Return the first violation, or None."""
     for ask, a in lists.first.items():
         if len(a) and (np.diff(a) >= 0).all():
             return Violation(f"sorted({lists.title(ask)}) == list({lists.title(ask)})", True, False)
@@ -113,7 +115,8 @@ def check_unsorted(lists: SampleLists) -> Violation | None:
 
 
 def check_same_samples(lists: SampleLists) -> Violation | None:
-    """Check that a rank has the same samples in every epoch."""
+    """Check that a rank has the same samples in every epoch. Return the first violation, or
+    None."""
     for rank, seed in product(lists.asked_ranks, lists.seeds):
         for epoch in lists.epochs[1:]:
             a, b = (rank, seed, lists.epochs[0]), (rank, seed, epoch)
@@ -123,7 +126,8 @@ def check_same_samples(lists: SampleLists) -> Violation | None:
 
 
 def check_seeds_differ(lists: SampleLists) -> Violation | None:
-    """Check that any two seeds give a rank different lists in the first epoch."""
+    """Check that any two seeds give a rank different lists in the first epoch. Return the first
+    violation, or None."""
     for rank in lists.asked_ranks:
         every = [(rank, seed, lists.epochs[0]) for seed in lists.seeds]
         found = check_different(lists, combinations(every, 2))
@@ -134,7 +138,7 @@ def check_seeds_differ(lists: SampleLists) -> Violation | None:
 
 def check_seeds_repartition(lists: SampleLists) -> Violation | None:
     """Check that any two of the first 20 seeds give a rank other samples, not only another order,
-    in the first epoch."""
+    in the first epoch. Return the first violation, or None."""
     epoch = lists.epochs[0]
     for rank, (one, other) in product(lists.asked_ranks, combinations(lists.seeds[:20], 2)):
         a, b = (rank, one, epoch), (rank, other, epoch)
@@ -145,7 +149,7 @@ def check_seeds_repartition(lists: SampleLists) -> Violation | None:
 
 def check_replacement(lists: SampleLists) -> Violation | None:
     """Check that each rank has a sample twice in some list, since samples are drawn with
-    replacement."""
+    replacement. Return the first violation, or None."""
     for rank in lists.asked_ranks:
         drawn = {ask: a for ask, a in lists.first.items() if ask[0] == rank}
         if not any(len(np.unique(a)) < len(a) for a in drawn.values()):
@@ -155,7 +159,8 @@ def check_replacement(lists: SampleLists) -> Violation | None:
 
 
 def check_every_sample_drawn(lists: SampleLists) -> Violation | None:
-    """Check that every sample is drawn by some rank, in many epochs."""
+    """Check that every sample is drawn by some rank, in many epochs. Return the first violation, or
+    None."""
     counts = np.bincount(np.concatenate(list(lists.first.values())), minlength=lists.n)
     if counts.all():
         return None
@@ -166,7 +171,7 @@ def check_every_sample_drawn(lists: SampleLists) -> Violation | None:
 
 def check_uniform(lists: SampleLists) -> Violation | None:
     """Check that every rank, and all ranks together, draw each sample about equally often (χ², see
-    `chance`)."""
+    `chance`). Return the first violation, or None."""
     whole = np.bincount(np.concatenate(list(lists.first.values())), minlength=lists.n)
     if seen := excess_chi_square(whole, lists.n):
         return Violation(f"np.bincount(all ranks): χ²({lists.n - 1})", *seen)
@@ -179,7 +184,8 @@ def check_uniform(lists: SampleLists) -> Violation | None:
 
 
 def check_uniform_partition(lists: SampleLists) -> Violation | None:
-    """Check that over many seeds rank 0 has every sample about equally often."""
+    """Check that over many seeds rank 0 has every sample about equally often. Return the first
+    violation, or None."""
     parts = list(lists.first.values())
     counts = np.bincount(np.concatenate(parts), minlength=lists.n)
     seen = excess_chi_square(counts, lists.n, len(parts[0]) / lists.n, len(parts))

@@ -15,7 +15,8 @@ Weights = dict[str, Any]
 
 
 def skips_update(f: Flags, rank: int, sizes: Sequence[int]) -> bool:
-    """Return whether ``rank`` leaves its parameters as they are, by one of the mistakes ``f``."""
+    """Return whether ``rank`` leaves its parameters as they are, by one of the typical mistakes
+    named in ``f``."""
     return (
         "update_nothing" in f
         or "update_late" in f  # made before the gradient was computed
@@ -43,7 +44,9 @@ class RankOptimizer:
         self.before: Weights = {name: number(0) for name in WEIGHTS}
 
     def gradient_to_use(self, name: str, g: Any, ranks: int, f: Flags) -> Any:
-        """Return the gradient that the update uses in place of ``g``, and keep it for the next."""
+        """Return the gradient by which parameter ``name`` is updated, ``g`` unless the typical
+        mistakes named in ``f`` replace it by that of the update before or add that to it; keep
+        ``g`` for the next update."""
         if "update_accumulated#2" in f:  # every rank adds what all of them have kept
             g = g + self.number(ranks) * self.before[name]
         used = self.before[name] if "update_late#2" in f else g

@@ -56,7 +56,7 @@ def combine_gradient(
     name: str, gradients: Sequence[Weights], rank: int, weights: Sequence[Any], f: Flags
 ) -> Any:
     """Return the gradient of parameter ``name`` by which ``rank`` updates: the sum of all ranks'
-    ``gradients`` times ``weights``, as the mistakes ``f`` change it."""
+    ``gradients`` times ``weights``, as the typical mistakes named in ``f`` change it."""
     own = gradients[rank][name]
     alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
         "update_last_alone" in f and name != WEIGHTS[-1]
@@ -83,7 +83,8 @@ def reported_loss(
     number: Any,
 ) -> Any:
     """Return the loss that ``rank`` reports: the mean of all ranks' ``losses`` weighted by
-    ``sizes``, as the mistakes ``f``, and those of the weights ``mistaken``, change it."""
+    ``sizes``, as the typical mistakes named in ``f``, and those of the weights ``mistaken``, change
+    it."""
     seen = [
         number(0) if not size and "update_loss_nan" not in f else loss
         for loss, size in zip(losses, sizes, strict=True)
@@ -112,10 +113,15 @@ def trajectory(
     known: Evaluation | None = None,
 ) -> list[Arrays]:
     """Compute on each rank ``3/w1``, the parameter after update 3, for all parameters and updates;
-    and ``3/loss``, the loss that it reports in update 3, if ``options`` asks for it. Only the first
-    ``steps`` updates are computed, of ``of`` ones if the options have it.
+    and ``3/loss``, the loss that it reports in update 3, if the option ``loss`` asks for it.
 
     Args:
+        options: ``hyper``; ``loss``; ``steps``, the number of updates to compute; ``of``, if it is
+            there, the number of updates of the whole training, to which the places of mistakes
+            refer.
+        ranks: arrays of each rank.
+        f: mistakes.
+        number: dtype of the computation.
         known: each rank's loss and gradient before the first update, if they are known.
     """
     steps = options["steps"]

@@ -33,7 +33,8 @@ BATCH = 4
 
 
 def check_loader(lists: SampleLists) -> Violation | None:
-    """Check that the framework's loader returns the samples of a loop over the sampler."""
+    """Check that the framework's loader returns the samples of a loop over the sampler. Return the
+    first violation, or None."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.loaded[ask]):
             shown = format_samples(lists.loaded[ask]), format_samples(a)
@@ -43,7 +44,7 @@ def check_loader(lists: SampleLists) -> Violation | None:
 
 def check_fresh_sampler(lists: SampleLists) -> Violation | None:
     """Check that a sampler made for this epoch gives the same samples as an older one; in epoch 0,
-    that it does without `set_epoch`."""
+    that it does without `set_epoch`. Return the first violation, or None."""
     for ask, a in lists.first.items():
         new = lists.fresh[ask]
         if not np.array_equal(a, new):
@@ -61,7 +62,7 @@ def format_samples(a: Any) -> str:
 
 def check_length(lists: SampleLists) -> Violation | None:
     """Check that ``len`` is the number of samples; while the loop is not written, that the lengths
-    of all ranks are those of nearly equal parts."""
+    of all ranks are those of nearly equal parts. Return the first violation, or None."""
     if lists.unwritten:
         right = [len(a) for a in np.array_split(np.arange(lists.n), lists.ranks)]
         for seed, epoch in lists.seed_epoch_pairs():

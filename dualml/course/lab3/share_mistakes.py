@@ -19,8 +19,8 @@ SCALED, MAX_FACTOR_RATIO = 1.4, 1.5
 
 
 def find_skew_mistake(flags: Sequence[str], parts: s.LabelParts) -> tuple[str, ...]:
-    """Return the first of the mistakes ``flags`` that is detected in all labels, or else in one
-    place (``skew_even@label=0``), in a tuple; an empty tuple if none is."""
+    """Return the first of the typical mistakes named in ``flags`` that is detected in all labels,
+    or else in one place (``skew_even@label=0``), in a tuple; an empty tuple if none is."""
     found = next((f for f in flags if f not in GENERAL and DETECTORS[f](parts)), "")
     if found:
         return (found,)
@@ -33,7 +33,8 @@ def find_skew_mistake(flags: Sequence[str], parts: s.LabelParts) -> tuple[str, .
 
 
 def parts_of_labels(parts: s.LabelParts) -> Iterator[tuple[str, s.LabelParts]]:
-    """Yield places and the parts with their labels alone: each label, and all but one."""
+    """Yield places, as ``label=0``, and the parts with the labels of the place alone: each label,
+    all but the first, and all but the last."""
     labels = range(len(np.unique(parts.labels)))
     for number in labels:
         name = "-1" if number == labels[-1] else str(number)

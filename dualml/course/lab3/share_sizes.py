@@ -24,7 +24,8 @@ LEAST_DEPENDENCE, MOST_DEPENDENCE = 0.6, 1.7
 
 
 def check_label_shares(parts: LabelParts) -> Violation | None:
-    """Check that not all labels have the same shares; equal shares on all ranks pass here."""
+    """Check that not all labels have the same shares; equal shares on all ranks pass here. Return
+    the first violation, or None."""
     if has_equal_label_shares(parts):
         return Violation(f"{parts.title(0)}: p_0 == p_1", True, False)
     return None
@@ -32,7 +33,7 @@ def check_label_shares(parts: LabelParts) -> Violation | None:
 
 def check_concentration(parts: LabelParts) -> Violation | None:
     """Check that the means of Σ p² and of p over seeds are those of Dir(α, …, α), over all labels
-    and for each label by itself."""
+    and for each label by itself. Return the first violation, or None."""
     if not parts.label_shares.size:
         return Violation(f"sum(map(len, {parts.title(0)}))", 0, len(parts.labels))
     found = check_means(parts, "")
@@ -46,7 +47,7 @@ def check_concentration(parts: LabelParts) -> Violation | None:
 
 def check_means(parts: LabelParts, labels: str) -> Violation | None:
     """Check the means of Σ p² and of p over the chosen labels and all seeds; ``labels`` names these
-    labels in a violation."""
+    labels in a violation. Return the first violation, or None."""
     for alpha in ALPHAS:
         squares = parts.sums_of_squares(alpha)
         mean, variance = square_sum_moments(alpha, parts.ranks)
@@ -79,7 +80,8 @@ def label_dependence(parts: LabelParts, alpha: float) -> float:
 
 
 def check_labels_independent(parts: LabelParts) -> Violation | None:
-    """Check that the shares of different labels are independent (`label_dependence`)."""
+    """Check that the shares of different labels are independent (`label_dependence`). Return the
+    first violation, or None."""
     for alpha in ALPHAS:
         found = label_dependence(parts, alpha)
         if not LEAST_DEPENDENCE < found < MOST_DEPENDENCE:
@@ -101,7 +103,8 @@ def has_fixed_shares(parts: LabelParts) -> bool:
 
 
 def check_shares_vary(parts: LabelParts) -> Violation | None:
-    """Check that for α = 1 the shares are not the same with all seeds."""
+    """Check that for α = 1 the shares are not the same with all seeds. Return the first violation,
+    or None."""
     if has_fixed_shares(parts):
         return Violation(f"{parts.title(0)}: p_y == p_y, other seed", True, False)
     return None

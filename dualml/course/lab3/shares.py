@@ -25,6 +25,10 @@ class LabelParts:
     """Parts of all ranks for each (α, seed), of the first and of the second call (``again``).
 
     Attributes:
+        labels: label of each sample.
+        asks: (α, seed) of each call.
+        kinds, dims: letter of the dtype and number of dimensions of each returned list.
+        touched: whether a global random generator was changed.
         changed: number of calls that changed the labels.
         chosen: numbers of the labels whose shares count; None: all.
     """
@@ -41,7 +45,7 @@ class LabelParts:
     chosen: tuple[int, ...] | None = None
 
     def title(self, number: int) -> str:
-        """Return a call as the student would write it."""
+        """Return call ``number``, from 0, as the student would write it."""
         alpha, seed = self.asks[number]
         return f"label_skew(labels, {self.ranks}, {alpha:g}, {seed=})"
 
@@ -72,7 +76,8 @@ class LabelParts:
         return chosen
 
     def select_labels(self, *numbers: int) -> LabelParts:
-        """Return these parts with the shares of some labels alone."""
+        """Return these parts with the shares of some labels alone; ``numbers`` count the different
+        labels in ascending order, from 0."""
         selected = replace(self, chosen=numbers)
         selected.__dict__["label_counts"] = self.label_counts  # counted once for all labels
         return selected
@@ -88,7 +93,8 @@ Holds = Callable[[LabelParts], Violation | None]
 
 
 def check_indices(parts: LabelParts) -> Violation | None:
-    """Check that a result has one list of valid sample numbers per rank."""
+    """Check that a result has one list of valid sample numbers per rank. Return the first
+    violation, or None."""
     for number, found in enumerate(parts.first):
         if len(found) != parts.ranks:
             return Violation(f"len({parts.title(number)})", len(found), parts.ranks)
@@ -107,7 +113,7 @@ def check_indices(parts: LabelParts) -> Violation | None:
 
 
 def check_coverage(parts: LabelParts) -> Violation | None:
-    """Check that every sample occurs once."""
+    """Check that every sample occurs once. Return the first violation, or None."""
     for number, found in enumerate(parts.first):
         counts = np.bincount(np.concatenate(found), minlength=len(parts.labels))
         if (counts != 1).any():
@@ -118,7 +124,7 @@ def check_coverage(parts: LabelParts) -> Violation | None:
 
 
 def check_repeatable(parts: LabelParts) -> Violation | None:
-    """Check that equal arguments give equal parts."""
+    """Check that equal arguments give equal parts. Return the first violation, or None."""
     for number, pair in enumerate(zip(parts.first, parts.again, strict=True)):
         if not all(map(np.array_equal, *pair)):
             return Violation(f"{parts.title(number)} == {parts.title(number)}", False, True)
@@ -126,19 +132,22 @@ def check_repeatable(parts: LabelParts) -> Violation | None:
 
 
 def check_global_rng(parts: LabelParts) -> Violation | None:
-    """Check that NumPy's global generator is unchanged."""
+    """Check that no global random generator, NumPy's or Python's, was changed. Return the
+    violation, or None."""
     return Violation("np.random.get_state() == before", False, True) if parts.touched else None
 
 
 def check_labels_unchanged(parts: LabelParts) -> Violation | None:
-    """Check that the labels that were handed over are unchanged."""
+    """Check that the labels that were handed over are unchanged. Return the first violation, or
+    None."""
     if parts.changed:
         return Violation(f"labels == before, {parts.title(0)}", False, True)
     return None
 
 
 def check_seeds_differ(parts: LabelParts) -> Violation | None:
-    """Check that not all seeds give the same parts for α = 1."""
+    """Check that not all seeds give the same parts for α = 1. Return the first violation, or
+    None."""
     if ignores_seed(parts):
         return Violation(f"{parts.title(0)} == {parts.title(1)}", True, False)
     return None
@@ -148,7 +157,7 @@ def check_shuffled(parts: LabelParts) -> Violation | None:
     """Check that the samples of a label are not assigned in their order: if ranks share a label,
     consecutive samples change ranks more often than necessary. If a second rank has
     `MIN_SECOND_RANK_SAMPLES` or more samples of a label, chance violates this once in thousands of
-    cases; it is reported only if all cases violate it."""
+    cases; it is reported only if all cases violate it. Return the first violation, or None."""
     seen: tuple[int, int] | None = None
     for found, held in zip(parts.first, parts.label_counts, strict=True):
         holder = np.full(len(parts.labels), -1)
@@ -180,7 +189,8 @@ def repeats_samples(parts: LabelParts) -> bool:
 
 
 def check_samples_vary(parts: LabelParts) -> Violation | None:
-    """Check that a rank does not have the same samples of a label with every seed."""
+    """Check that a rank does not have the same samples of a label with every seed. Return the first
+    violation, or None."""
     if repeats_samples(parts):
         which = f"set({parts.title(2 * len(parts.asks) // 3)}[0])"
         return Violation(f"{which} ≈ set(…, other seed)", True, False)

@@ -15,9 +15,9 @@ from dualml.course.places import flags_at
 
 
 def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
-    """Return the parameters of every rank after rank 0's were broadcast, as the mistakes ``f``
-    change it, in the dtype ``number``; and ``kept``, 1 if the model has the same parameter objects
-    as before."""
+    """Return the parameters of every rank after rank 0's were broadcast, as the typical mistakes
+    named in ``f`` change it, in the dtype ``number``; and ``kept``, 1 if the model has the same
+    parameter objects as before."""
     every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
     out: list[Arrays] = []
     for rank, own in enumerate(every):
@@ -34,7 +34,7 @@ def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arra
 
 def starting_value(name: str, own: Any, every: Sequence[Any], f: Flags, number: Any) -> Any:
     """Return the value with which one rank begins in place of its ``own``, from that of ``every``
-    rank: rank 0's, as the mistakes ``f`` change it."""
+    rank: rank 0's, as the typical mistakes named in ``f`` change it."""
     if ("start_first_alone" in f and name != WEIGHTS[0]) or (
         "start_buffers_left" in f and name == "shift"
     ):

@@ -20,11 +20,12 @@ def count_samples_of_ranks(sizes: Sequence[int]) -> int:
 def gradient_weights(
     sizes: Sequence[int], first: Sequence[int], number: Any
 ) -> Mapping[str, Weigh]:
-    """Return mistake → weight of rank q's gradient in the sum that rank r makes.
+    """Return mistake → function of (r, q) that returns the weight of rank q's gradient in the sum
+    that rank r makes.
 
     Args:
         sizes: each rank's number of samples in this update.
-        first: the same in the first update.
+        first: each rank's number of samples in the first update.
         number: dtype of the weights.
     """
     n = [number(size) for size in sizes]
@@ -66,7 +67,8 @@ WITH_LOSS = "+loss"
 
 
 def mark_with_loss(flag: str) -> str:
-    """Return a mistake in the weights of the gradients as one in those of the losses, too."""
+    """Return the flag of a mistake in the weights of the gradients with the ending `WITH_LOSS`: the
+    form that changes the weights of the losses as well."""
     return f"{flag}{'' if '#' in flag else '#'}{WITH_LOSS}"
 
 
@@ -77,7 +79,13 @@ def split_with_loss(flags: Flags) -> tuple[Flags, bool]:
 
 
 def loss_weights(sizes: Sequence[int], number: Any) -> Mapping[str, Weigh]:
-    """Return mistake → weight of rank q's loss in the sum that rank r reports."""
+    """Return mistake → function of (r, q) that returns the weight of rank q's loss in the sum that
+    rank r reports.
+
+    Args:
+        sizes: each rank's number of samples in this update.
+        number: dtype of the weights.
+    """
     n = [number(size) for size in sizes]
     total, count = number(sum(sizes)), number(len(sizes))
     return {

@@ -108,8 +108,8 @@ class LayerRequirement(ComputedRequirement):
         return ExerciseCall("layer", self.target, {"comm": True, "hyper": {}}, arrays)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results that count in the dtype ``number``, with the mistakes
-        ``flags``."""
+        """Compute each rank's results that count in the dtype ``number``, with the typical mistakes
+        named in ``flags``."""
         made = self.rule(call.options, call.arrays, flags, number)
         return [select_keys(own, self.result_keys) for own in made]
 

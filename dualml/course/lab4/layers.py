@@ -49,8 +49,9 @@ MERGED_PARTS: Mapping[str, Callable[[Tensors, int], Any]] = {
 
 
 def part_of(length: int, n: int, rank: int, prefix: str, f: Flags) -> Any:
-    """Return the indices of ``length`` that a rank of ``n`` takes, with the mistakes that begin
-    with ``prefix``."""
+    """Return the indices of ``length`` features that ``rank`` of ``n`` takes, a slice or an array:
+    its part in the order of ranks, or another by a mistake among ``f`` that begins with
+    ``prefix``."""
     each = length // n
     right: Any = slice(rank * each, (rank + 1) * each)
     return next(
@@ -59,8 +60,8 @@ def part_of(length: int, n: int, rank: int, prefix: str, f: Flags) -> Any:
 
 
 def parts_of(length: int, flags: Sequence[Flags], prefix: str, parameter: int) -> Tensors:
-    """Return every rank's indices of weight (``parameter`` 0) or bias (1), of each rank's
-    mistakes."""
+    """Return every rank's indices (`part_of`) of ``length`` features of the weight (``parameter``
+    0) or the bias (1); ``flags`` are the mistakes of each rank."""
     n = len(flags)
     narrowed = [flags_at(f, parameter=(parameter, 2)) for f in flags]
     return [part_of(length, n, r, prefix, f) for r, f in enumerate(narrowed)]
@@ -74,8 +75,9 @@ def choose(
     f: Flags,
     right: Any,
 ) -> Any:
-    """Return what the first mistake that begins with ``prefix`` makes of every rank's arrays, or
-    ``right``."""
+    """Return what the first of the mistakes ``mistaken`` (ending of a name → function of every
+    rank's arrays and of the rank) that is among ``f``, after ``prefix``, makes of the arrays
+    ``each``; ``right`` if there is none."""
     return next((make(each, rank) for s, make in mistaken.items() if f"{prefix}{s}" in f), right)
 
 
@@ -87,7 +89,9 @@ def narrow_by_rank(flags: Flags, n: int) -> list[Flags]:
 def incoming(
     ranks: Sequence[Arrays], flags: Sequence[Flags], number: Number
 ) -> tuple[Tensors, Tensors]:
-    """Return every rank's input and output gradient as it uses them, in the dtype ``number``."""
+    """Return all ranks' inputs ``x``, and all ranks' gradients ``g`` of the loss by the output, in
+    the dtype ``number``: each rank's own, unless its mistakes replace it by the sum or mean of
+    all."""
     xs, gs = ([a[name].astype(number) for a in ranks] for name in ("x", "g"))
     return (
         combine_incoming("incoming_input_reduced", xs, flags),
@@ -112,8 +116,8 @@ def column_layer(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Compute output, input gradient and parameter gradients on every rank of a layer whose output
-    features are split over the ranks."""
+    """Compute the results of a layer whose output features are split over the ranks, on every rank:
+    the output ``y``, the input's gradient ``x``, and the gradients ``weight`` and ``bias``."""
     flags = narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     xs, gs = incoming(ranks, flags, number)
@@ -141,8 +145,8 @@ def row_layer(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Compute output, input gradient and parameter gradients on every rank of a layer whose input
-    features are split over the ranks."""
+    """Compute the results of a layer whose input features are split over the ranks, on every rank:
+    the output ``y``, the input's gradient ``x``, and the gradients ``weight`` and ``bias``."""
     n, flags = len(ranks), narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     xs, gs = incoming(ranks, flags, number)

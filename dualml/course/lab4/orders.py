@@ -23,9 +23,9 @@ ERRORS = ((r"schedule\(…\)", "order_no_pairs"),)
 
 
 def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
-    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), for ``count``
-    micro-batches, with the mistake ``flag`` or none; a flag that makes no such schedule changes
-    nothing."""
+    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), by the schedule
+    ``kind``, ``gpipe`` or ``1f1b``, for ``count`` micro-batches, with the mistake ``flag`` or none;
+    a flag that means nothing for this kind changes nothing."""
     return [make_order(stages, stage, count, kind, flag) for stage in range(stages)]
 
 

@@ -70,7 +70,7 @@ class RpcPipelineRequirement(ComputedRequirement):
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute the losses and weights of every update on rank 0 in the dtype ``number``, with
-        the mistakes ``flags``; the other ranks return nothing."""
+        the typical mistakes named in ``flags``; the other ranks return nothing."""
         for name, parts in COMPOSITE_MISTAKES.items():
             if name in flags:
                 flags = flags | parts

@@ -100,7 +100,8 @@ class StageRequirement(ComputedRequirement):
         return [ExerciseCall("stages", self.target, options, arrays)]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
+        """Compute each rank's results in the dtype ``number``, with the typical mistakes named in
+        ``flags``."""
         return list(train_stages(call.options, call.arrays, flags, number))
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:

@@ -20,7 +20,8 @@ MAX_COMBINATIONS = 300
 
 
 def first_update(call: ExerciseCall, flags: Flags) -> list[Arrays]:
-    """Compute each rank's results of the first update, with the mistakes ``flags``."""
+    """Compute each rank's results of the first update, with the typical mistakes named in
+    ``flags``."""
     return list(train_stages({**call.options, "steps": 1}, call.arrays, flags))
 
 

@@ -62,7 +62,7 @@ class StageState:
             self.gradients = [a + g.dtype.type(times) * g for a, g in pairs]
 
     def step(self, lr: Any, momentum: Any) -> None:
-        """PipelineUpdate the parameters with the gradients."""
+        """Update the parameters: v ← ``momentum`` · v + gradient, θ ← θ − ``lr`` · v."""
         self.buffers = [momentum * v + g for v, g in zip(self.buffers, self.gradients, strict=True)]
         self.values = [p - lr * v for p, v in zip(self.values, self.buffers, strict=True)]
 
@@ -119,7 +119,8 @@ class PipelineUpdate:
         self.losses: Tensors = []
 
     def run(self, x: Any, y: Any) -> Any:
-        """PipelineUpdate both stages with a batch, and return the loss that is returned."""
+        """Update both stages by a batch, inputs ``x`` and targets ``y``, and return the loss that
+        the student's function would return."""
         m, n = self.count, len(x)
         for state, f in zip(self.states, self.flags, strict=True):
             if "stage_accumulated" not in f:

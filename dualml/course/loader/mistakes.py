@@ -198,8 +198,8 @@ def has_same_rest_size(run: LoaderRun, r: Resumption) -> bool:
 
 
 def find_mistake(flags: Iterable[str], run: LoaderRun) -> tuple[str, ...]:
-    """Return the first of the mistakes ``flags`` that is detected, in a tuple; an empty tuple if
-    none is."""
+    """Return the first of the typical mistakes named in ``flags`` that is detected, in a tuple; an
+    empty tuple if none is."""
     return next(((name,) for name in flags if DETECTORS[name](run)), ())
 
 

@@ -22,7 +22,8 @@ def format_samples(a: Array) -> str:
 
 
 def check_rows(run: LoaderRun) -> Violation | None:
-    """Check that all rows are samples, each with its own label."""
+    """Check that all rows are samples, each with its own label. Return the first violation, or
+    None."""
     for key, batches in run.first.items():
         if np.any(join(batches) < 0):
             return Violation(f"rows of x in {run.title(key)}", "no sample of the data", "samples")
@@ -32,7 +33,8 @@ def check_rows(run: LoaderRun) -> Violation | None:
 
 
 def check_shares(run: LoaderRun) -> Violation | None:
-    """Check that every rank has as many samples as it should."""
+    """Check that every rank has as many samples as it should. Return the first violation, or
+    None."""
     for seed, epoch in run.times:
         sizes = [len(a) for a in run.rank_samples(seed, epoch)]
         if sizes != [run.share] * run.ranks:
@@ -44,7 +46,7 @@ def check_shares(run: LoaderRun) -> Violation | None:
 
 def check_coverage(run: LoaderRun) -> Violation | None:
     """Check that over all ranks each sample comes once, or with a padded end at least once and at
-    most twice; with ``drop_last`` at most once."""
+    most twice; with ``drop_last`` at most once. Return the first violation, or None."""
     low, high = (0, 1) if run.drop_last else (1, 1 + (run.n % run.ranks > 0))
     for seed, epoch in run.times:
         counts = np.bincount(np.concatenate(run.rank_samples(seed, epoch)), minlength=run.n)
@@ -58,7 +60,8 @@ def check_coverage(run: LoaderRun) -> Violation | None:
 
 
 def check_batches(run: LoaderRun) -> Violation | None:
-    """Check that each batch is full, except for a last one with the remainder of the rank."""
+    """Check that each batch is full, except for a last one with the remainder of the rank. Return
+    the first violation, or None."""
     full, rest = divmod(run.share, run.batch)
     right = [run.batch] * full + [rest] * (rest > 0)
     for key, batches in run.first.items():
@@ -69,7 +72,8 @@ def check_batches(run: LoaderRun) -> Violation | None:
 
 
 def check_lengths(run: LoaderRun) -> Violation | None:
-    """Check that ``len`` is the number of batches of an epoch."""
+    """Check that ``len`` is the number of batches of an epoch. Return the first violation, or
+    None."""
     for key, batches in run.first.items():
         if run.lengths[key] != len(batches):
             return Violation(f"len({run.title(key)})", run.lengths[key], len(batches))
@@ -77,7 +81,7 @@ def check_lengths(run: LoaderRun) -> Violation | None:
 
 
 def check_unsorted(run: LoaderRun) -> Violation | None:
-    """Check that no rank's samples are sorted."""
+    """Check that no rank's samples are sorted. Return the first violation, or None."""
     for key, batches in run.first.items():
         samples = join(batches)
         if len(samples) > 3 and (np.diff(samples) > 0).all():
@@ -86,7 +90,7 @@ def check_unsorted(run: LoaderRun) -> Violation | None:
 
 
 def check_epochs_differ(run: LoaderRun) -> Violation | None:
-    """Check that a rank has another order in every epoch."""
+    """Check that a rank has another order in every epoch. Return the first violation, or None."""
     for rank in range(run.ranks):
         for seed in run.seeds:
             for e, f in combinations(run.epochs, 2):
@@ -97,7 +101,8 @@ def check_epochs_differ(run: LoaderRun) -> Violation | None:
 
 
 def check_parts_differ(run: LoaderRun) -> Violation | None:
-    """Check that not every rank keeps its samples from epoch to epoch: all are shuffled anew."""
+    """Check that not every rank keeps its samples from epoch to epoch: all are shuffled anew.
+    Return the first violation, or None."""
     for seed in run.seeds:
         parts = [
             [sorted(set(run.samples((rank, seed, e)).tolist())) for rank in range(run.ranks)]
@@ -110,7 +115,8 @@ def check_parts_differ(run: LoaderRun) -> Violation | None:
 
 
 def check_seeds_differ(run: LoaderRun) -> Violation | None:
-    """Check that another seed gives another order, and is not another epoch of the same."""
+    """Check that another seed gives another order, and is not another epoch of the same. Return the
+    first violation, or None."""
     for s, t in combinations(run.seeds, 2):
         for e in run.epochs:
             for f in run.epochs:
@@ -121,7 +127,8 @@ def check_seeds_differ(run: LoaderRun) -> Violation | None:
 
 
 def check_repeatable(run: LoaderRun) -> Violation | None:
-    """Check that a second loop, a new loader, and the same epoch later give the same batches."""
+    """Check that a second loop, a new loader, and the same epoch later give the same batches.
+    Return the first violation, or None."""
     for key, batches in run.first.items():
         for name, other in (
             ("second loop", run.again[key]),
@@ -135,13 +142,13 @@ def check_repeatable(run: LoaderRun) -> Violation | None:
 
 
 def check_generators(run: LoaderRun) -> Violation | None:
-    """Check that no global generator is changed."""
+    """Check that no global generator is changed. Return the first violation, or None."""
     return Violation("global generators unchanged", False, True) if run.touched else None
 
 
 def check_resumption(run: LoaderRun) -> Violation | None:
     """Check that a loader with the state of another goes on with the next batch, and afterwards
-    gives whole epochs."""
+    gives whole epochs. Return the first violation, or None."""
     for r in run.resumed:
         rank, seed, epoch = r.key
         after = f"state after {r.after} batches of {run.title(r.key)}"

@@ -55,7 +55,8 @@ class LoaderRequirement(Requirement):
         return [self.make_call(draw, *case) for case in self.cases]
 
     def make_call(self, draw: np.random.Generator, drop_last: bool, nearly: bool) -> ExerciseCall:
-        """Make a call with loaders of all ranks and three seeds, two of which are neighbours."""
+        """Make a call with loaders of all ranks and three seeds, two of which are neighbours;
+        ``nearly`` says whether only some ranks lack a sample for a full last batch."""
         ranks = int(draw.integers(3, 5))
         batch = ranks + int(draw.integers(1, 3))
         # One to ranks − 1 samples fewer than whole batches on all ranks: some ranks miss one each.

@@ -58,7 +58,8 @@ class ZeroRequirement(ComputedRequirement):
         return ExerciseCall("zero", self.target, options, arrays)
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute each rank's results of ``aspect`` in float64, with the mistakes ``flags``."""
+        """Compute each rank's results of ``aspect`` in float64, with the typical mistakes named in
+        ``flags``."""
         return [self.select_keys(a) for a in zero_adam(call.options, call.arrays, flags)]
 
     def select_keys(self, arrays: Arrays) -> Arrays:

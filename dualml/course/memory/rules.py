@@ -17,8 +17,15 @@ def zero_adam(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> list[Arrays]:
-    """Compute each rank's ``3/parameters`` after update 3, ``m`` and ``v`` at the end, and
-    ``sent/NAME``, the elements of the last update's collectives."""
+    """Compute each rank's ``3/parameters`` after update 3, for all updates, ``m`` and ``v`` at the
+    end, and ``sent/NAME``, the elements of the last update's collectives.
+
+    Args:
+        options: ``steps``, and ``lr``, ``betas`` and ``eps`` in ``hyper``.
+        arrays: each rank's parameters ``p`` and gradients ``g/3``, for all updates.
+        flags: mistakes.
+        number: dtype of the computation.
+    """
     n, h = len(arrays), options["hyper"]
     b1, b2 = (number(b) for b in h["betas"])
     lr, eps = number(h["lr"]), number(h["eps"])
@@ -61,8 +68,8 @@ def zero_adam(
 def gather_parameters(
     now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags
 ) -> Any:
-    """Return the parameters of ``rank`` after the all-gather of the new ``parts``; the mistakes
-    ``f`` keep some or all of the old ones, ``now``, or reverse the parts."""
+    """Return the parameters of ``rank`` after the all-gather of the new ``parts``; the typical
+    mistakes named in ``f`` keep some or all of the old ones, ``now``, or reverse the parts."""
     if "not_gathered" in f:
         new = now.copy()
         new[spans[rank]] = parts[rank]
@@ -75,8 +82,9 @@ def gather_parameters(
 
 
 def collective_sizes(n: int, length: int, flags: Flags) -> dict[str, Any]:
-    """Return the elements that one update passes to each collective: N to the reduce-scatter, N/n
-    to the all-gather, none to the others."""
+    """Return ``sent/NAME``, the elements that one update passes to each collective, with the
+    typical mistakes named in ``flags``: ``n`` · ``length`` to the reduce-scatter, ``length`` to the
+    all-gather, none to the others."""
     sent = {
         "reduce_scatter": [n * length],
         "all_gather": [length],

@@ -20,7 +20,8 @@ DETECTED_OVERFLOW: Mapping[str, Any] = {
 
 
 def has_overflow(gradients: Sequence[Any], f: Flags) -> bool:
-    """Return whether a gradient is infinite or NaN, as the mistakes ``f`` see it."""
+    """Return whether a gradient is infinite or NaN, as the typical mistakes named in ``f`` see
+    it."""
     looked = gradients[:1] if "first_gradient_alone" in f else gradients
     bad = next(
         (test for flag, test in DETECTED_OVERFLOW.items() if flag in f), lambda g: ~np.isfinite(g)
@@ -72,7 +73,7 @@ def scaled_training(
 
 def unscale(g: Any, scale: float, number: Any, f: Flags) -> Any:
     """Return the float16 gradient ``g`` divided by ``scale``, in the dtype ``number``, as the
-    mistakes ``f`` change it."""
+    typical mistakes named in ``f`` change it."""
     mistaken = {
         "not_unscaled": lambda: g.astype(number),
         "unscaled_in_half": lambda: (

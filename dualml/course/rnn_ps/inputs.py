@@ -88,6 +88,7 @@ def state_inputs(
     Args:
         now: parameters by name, and ``state``, the state before the window (batch, hidden).
         words, y: word numbers (batch, time), and the next word of each.
+        sequence, unit: numbers of the sequence in the batch and of the unit in the layer.
     """
     length = words.shape[1]
     before = now["state"]
@@ -104,5 +105,5 @@ def state_inputs(
 
 
 def as_row(a: Array) -> Row:
-    """Return a vector as Python numbers."""
+    """Return a vector as a tuple of Python floats."""
     return tuple(float(v) for v in a)

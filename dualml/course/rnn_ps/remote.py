@@ -82,8 +82,8 @@ class RemoteModelRequirement(ComputedRequirement):
         return [ExerciseCall("remote_tables", self.target, options, [{}, arrays])]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the results that count on rank 1 in the dtype ``number``, with the mistakes
-        ``flags``; rank 0 returns nothing."""
+        """Compute the results that count on rank 1 in the dtype ``number``, with the typical
+        mistakes named in ``flags``; rank 0 returns nothing."""
         wanted = ASPECTS[self.aspect]
         whole = train_remote(call.options, call.arrays[1], flags, number)
         return [

@@ -72,7 +72,7 @@ def differentiate(
     now: Mapping[str, Any], words: Any, y: Any, state: Any, flags: Flags
 ) -> tuple[Any, dict[str, Any], Any]:
     """Compute the loss of a window (batch, time), the gradients of all parameters, and the state
-    after it, with the mistakes ``flags``."""
+    after it, with the typical mistakes named in ``flags``."""
     targets = y if flags & {"time_batch_swapped", "targets_swapped"} else y.T
     words = words if "time_batch_swapped" in flags else words.T
     weights = {name: now[name] for name in WEIGHTS}

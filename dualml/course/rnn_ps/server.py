@@ -91,7 +91,8 @@ class ServerRequirement(ComputedRequirement):
         return [make_call(draw, self.target, n) for n in self.ranks]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the results that count in the dtype ``number``, with the mistakes ``flags``."""
+        """Compute the results that count in the dtype ``number``, with the typical mistakes named
+        in ``flags``."""
         return [
             {k: a for k, a in own.items() if k.partition("/")[2] in ASPECTS[self.aspect]}
             for own in train_with_server(call.options, call.arrays, flags, number)
@@ -147,7 +148,8 @@ class TrafficRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first rank that sends too much, and what it sends."""
+        """Return the first rank that sends too much, with the mistake that it sends a whole
+        gradient or a whole table; None if no rank does."""
         for rank, most in enumerate(self.expected(call)):
             sent, limit = int(answer.arrays[rank]["bytes"]), int(most["bytes"])
             if sent > limit:

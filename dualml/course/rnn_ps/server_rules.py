@@ -54,7 +54,15 @@ def train_with_server(
 def differentiate(
     seen: Mapping[str, Any], words: Any, targets: Any, options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Compute a trainer's loss, and its gradients of rows (n, D), as ``table``, and of weights."""
+    """Compute a trainer's loss and its gradients: ``table``, those of the rows (n, D) of its words,
+    and those of the weights by name.
+
+    Args:
+        seen: parameters by name as the trainer has received them.
+        words: numbers of the n words of the window.
+        targets: numbers of the next words, (time, batch).
+        options: ``width`` D and ``hidden``.
+    """
     rows = seen["table"][words].reshape(*targets.shape, options["width"])
     weights = {name: seen[name] for name in WEIGHTS}
     state = np.zeros((targets.shape[1], options["hidden"]), rows.dtype)
@@ -71,8 +79,16 @@ def move(
     flags: Flags,
     number: Any,
 ) -> None:
-    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``; tensor
-    0 is the table, tensor 1 the weights."""
+    """Change the parameters ``now``, in place, by the gradients of some trainers, with the typical
+    mistakes named in ``flags``, whose axis ``tensor`` has 0 for the table and 1 for the weights.
+
+    Args:
+        words: rank of a trainer → its words.
+        gradients: rank of a trainer → its gradients by name.
+        options: ``lr``.
+        trainers: number of all trainers.
+        number: dtype of the computation.
+    """
     if "gradients_of_last" in flags:
         gradients = dict.fromkeys(gradients, gradients[max(gradients)])
     for i, part in enumerate(("table", "weights")):
@@ -100,7 +116,8 @@ def choose_trainers(gradients: Mapping[int, Any], flags: Flags) -> Mapping[int, 
 
 
 def update_factor(options: Mapping[str, Any], trainers: int, part: str, flags: Flags) -> float:
-    """Return the factor of the sum of gradients in the update of a part, η/m by the rule."""
+    """Return the factor of the sum of gradients in the update of a part, ``table`` or ``weights``:
+    the learning rate divided by ``trainers``, unless a mistake changes it."""
     rate = 1.0 if "server_rate_missing" in flags else float(options["lr"])
     summed = {"server_summed", "rows_summed" if part == "table" else "weights_summed"}
     most = compute_mistaken(
@@ -119,7 +136,7 @@ def add_rows(
     table: Any, words: Mapping[int, Any], gradients: Mapping[int, Any], flags: Flags
 ) -> Any:
     """Return the gradient of the table: the sum over trainers and positions of the rows', with the
-    mistakes ``flags``."""
+    typical mistakes named in ``flags``."""
     total = np.zeros_like(table)
     for r in gradients:
         own, rows = words[r], gradients[r]["table"]

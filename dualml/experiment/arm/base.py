@@ -112,7 +112,7 @@ class Arm(TaggedUnion):
 
     @classmethod
     def infer_tag(cls, settings: Any) -> str:
-        """Return the tag of the kind that the settings of an arm are of."""
+        """Return the tag of the kind of arm that ``settings`` describe, see `infer_kind`."""
         return infer_kind(settings)
 
     @model_validator(mode="before")
@@ -210,7 +210,7 @@ class Arm(TaggedUnion):
 
     @property
     def plan_schedule(self) -> LRSchedule:
-        """Learning rate schedule."""
+        """Learning rate schedule that the table ``schedule`` describes."""
         return LRSchedule(**self.schedule)
 
     @property

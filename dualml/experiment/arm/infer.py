@@ -13,8 +13,9 @@ from dualml.parallel.aggregation.settings import Aggregation
 
 
 def infer_kind(settings: Any) -> str:
-    """Return the tag of the kind that the settings of an arm are of. Settings that exclude each
-    other are of the first kind, whose errors name the others."""
+    """Return the tag of the kind of arm that ``settings`` (a mapping or an object) describe: the
+    first one in `KINDS` that fits, so that the errors of settings that exclude each other are this
+    kind's. Other values are ``single``."""
     if not isinstance(settings, Mapping | BaseModel):
         return "single"
     if read_setting(settings, "kind") == "collectives":

@@ -209,9 +209,10 @@ else:
 
 
 def make_arm(settings: Mapping[str, Any] = {}, /, **more: Any) -> Arm:
-    """Make an arm of the kind that its settings are of.
+    """Return an arm of the kind that its settings describe: those of ``settings``, replaced and
+    completed by the keywords ``more``.
 
     Raises:
-        ValidationError: the settings are not those of an arm.
+        ValidationError: the settings are not those of an arm, or contradict each other.
     """
     return Arm.model_validate({**settings, **more})

@@ -56,8 +56,8 @@ def _known_method(value: str) -> str:
 
 
 def _read_method_config(value: Any) -> Any:
-    """Return the engine's configuration as a table: read from a JSON file if the value is its path,
-    empty for an empty value; a table is returned unchanged."""
+    """Return the engine's configuration as a table: the content of a JSON file if the value is its
+    path, an empty table for an empty value, otherwise the value unchanged."""
     return read_config(Path(value)) if isinstance(value, str) and value else value or {}
 
 

@@ -11,7 +11,8 @@ from dualml.experiment.arm.settings import Optimizer
 
 
 def is_constant(schedule: Mapping[str, Any]) -> bool:
-    """Return whether a schedule keeps the optimizer's own learning rate."""
+    """Return whether a schedule, a table of its settings, keeps the optimizer's own learning
+    rate."""
     return LRSchedule(**schedule).constant
 
 

@@ -20,10 +20,12 @@ MAX_SKIPPED_BYTES = 2**20
 
 
 def read_archive(info: RecordInfo, path: Path, remedy: str) -> dict[str, bytes]:
-    """Read an archive from disk and return the dataset's files, name → bytes.
+    """Read the archive of the dataset ``info`` from ``path`` and return name → bytes of the
+    dataset's files, each one checked; write nothing.
 
     Raises:
-        UserError: it cannot be read, or is not the one that was published.
+        UserError: it cannot be read, or is not the one that was published; the text ends with
+            ``remedy``.
     """
     return unpack_archive(info, path, read_data(path, info.size + 1, remedy), remedy)
 
@@ -35,6 +37,7 @@ def unpack_archive(info: RecordInfo, path: Path, data: bytes, remedy: str) -> di
     Args:
         path: the archive's name, for error messages.
         data: the archive's whole content.
+        remedy: what the user should do about a bad archive, for error messages.
 
     Raises:
         UserError: the archive is another one, or a file in it is missing or bad.

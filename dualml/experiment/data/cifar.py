@@ -26,6 +26,8 @@ def read_verified_records(
     one.
 
     Args:
+        path: the file; with ``data``, only its name for error messages.
+        remedy: what the user should do about a bad file, for error messages.
         data: the file's content, if it is in memory and was never written to disk; else None.
 
     Raises:
@@ -55,11 +57,11 @@ def check_file_size(path: Path, file: RecordFile, length: int, remedy: str) -> N
 
 
 def read_images(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Array, Array]:
-    """Read a dataset: training images uint8 (N, 3, 32, 32) and labels uint8 (N,), test images and
-    labels.
+    """Read a dataset from the files in ``folder``: training images uint8 (N, 3, 32, 32) and labels
+    uint8 (N,), then test images and labels.
 
     Raises:
-        UserError: a file is missing or bad.
+        UserError: a file is missing or bad; the text ends with ``remedy``.
     """
     images = [np.empty((n, *COLOUR), np.uint8) for n in (info.train, info.test)]
     labels = [np.empty(n, np.uint8) for n in (info.train, info.test)]

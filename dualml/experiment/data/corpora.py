@@ -54,14 +54,17 @@ def load_text(
     """Load the text ``name``, or the generated text in place of a known one that is not available.
 
     Args:
+        explicit: whether the user named the text, so that no other one may replace it.
         words, length: largest vocabulary size, and the tokens of a window or a labelled sentence.
         labels: load labelled sentences for a classifier instead of one stream of words.
-        pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences.
+        pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences;
+            empty: a vocabulary of the text's words.
         tokens: the kind of token of a stream.
 
     Raises:
-        UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
-            text that is not on this machine. A path never falls back.
+        UserError: a file that is missing, damaged or too short; ``labels`` for a text without
+            labels; and, with ``explicit``, a known text that is not on this machine. A path never
+            falls back.
     """
     if labels and not getattr(TEXTS.get(name), "classes", ()):
         raise UserError(
@@ -111,7 +114,7 @@ def generate_lines(info: TextInfo) -> list[text.Line]:
 def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
     """Load any UTF-8 file as a text; add a notice if lines without spaces were split into
     characters. Raise `UserError` for a file that is unreadable, has a path that is not Unicode, or
-    is too short."""
+    is too short. ``words`` is the largest vocabulary size, ``length`` the tokens of a window."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
     lines, joined = text.split_lines(text.read_text_file(path), tokens)
@@ -170,8 +173,8 @@ def missing_notice(info: TextInfo) -> dict[str, str]:
 
 
 def check_text_file(info: TextInfo, path: Path | None) -> str | None:
-    """Return what is wrong with a text, or None; ``path`` is the text's file, None if it is
-    generated."""
+    """Return what is wrong with the content of a text, None if nothing is; ``path`` is the text's
+    file, None if it is generated."""
     if path is not None:
         try:
             read_verified_text(info, path)

@@ -64,8 +64,8 @@ class Dataset:
     validation_y: Array | None = None
 
     def check_same(self, planned: Mapping[str, Any]) -> None:
-        """Check by SHA-256 that these are the arrays, and the vocabulary of a pretrained tokenizer
-        if there is one, that a plan's ``data`` describes.
+        """Check by SHA-256 that a plan's ``data``, given as ``planned``, describes these arrays
+        and, if there is a pretrained tokenizer, its vocabulary.
 
         Raises:
             UserError: the dataset or its vocabulary is another one.

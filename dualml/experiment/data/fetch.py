@@ -89,11 +89,15 @@ def download(info: DatasetInfo) -> Path:
 
 
 class MirrorError(Exception):
-    """Error: one mirror failed; the next one may not."""
+    """Error: one mirror failed to deliver a file; another one may succeed."""
 
 
 def fetch(mirror: str, file: IdxFile) -> bytes:
-    """Fetch one file from one mirror, check and decompress it; transient errors are retried.
+    """Fetch one file, packed as ``.gz``, from one mirror, check it and return its uncompressed
+    bytes; transient errors are retried.
+
+    Args:
+        mirror: URL that ends before the file's name.
 
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
@@ -122,7 +126,8 @@ def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
 
 
 def fetch_with_retries(mirror: str, name: str, most: int, seconds: float | None = None) -> bytes:
-    """Fetch a file from a mirror by name; transient errors are retried.
+    """Return the bytes of the file at the URL ``mirror`` + ``name``, at most three tries; only
+    transient errors are retried.
 
     Args:
         most: largest size in bytes.
@@ -153,6 +158,7 @@ def fetch_url(url: str, text: str, most: int, seconds: float) -> bytes:
     plain line.
 
     Args:
+        text: description of the download, for the progress.
         most: bytes that it may have.
 
     Raises:
@@ -228,8 +234,8 @@ def stream_url(url: str, most: int, on_progress: Callable[..., Any], seconds: fl
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether a retry may help: for a server's 5xx or a broken transfer, but not for a
-    time-out."""
+    """Return whether a retry may help after ``error``: after a server's 5xx or a broken transfer,
+    but not after a time-out."""
     import requests
 
     if isinstance(error, requests.HTTPError):
@@ -238,8 +244,8 @@ def is_transient(error: Exception) -> bool:
 
 
 def probe_mirrors(mirrors: Sequence[str], name: str) -> dict[str, str]:
-    """Probe all mirrors at once and return mirror → reason for those without an answer in `PROBE_S`
-    seconds.
+    """Ask all mirrors at once for the file ``name`` and return mirror → reason for those without an
+    answer in `PROBE_S` seconds.
 
     Any HTTP answer is a sign of life. The threads are daemons, because a name resolution cannot be
     cut short.

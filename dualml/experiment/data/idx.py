@@ -37,11 +37,12 @@ SLACK = 2**20
 def read_unpacked(
     path: Path, remedy: str = "", packed: bytes | None = None, most: int | None = None
 ) -> bytes:
-    """Read a file and decompress it if it is gzip (recognised by its first bytes, not its name), at
-    most one byte beyond what its header announces; other files are returned as they are, but one
-    named ``.gz`` must be gzip.
+    """Return a file's content, decompressed if it is gzip (recognised by its first bytes, not its
+    name), at most one byte beyond what its header announces; other files are returned as they are,
+    but one named ``.gz`` must be gzip.
 
     Args:
+        path: the file; with ``packed``, only its name.
         remedy: the command that would repair the file, for the error message.
         packed: the file's content, if it is in memory and was never written to disk; else None.
         most: size in bytes of the expected array with its header; None: unknown.
@@ -117,9 +118,11 @@ def parse(
         data: the whole file.
         where: its name, for error messages.
         dtype, ndim, shape: what its header must announce, if given: ``"uint8", 3`` for images.
+        remedy: what the user should do about a bad file, for error messages.
 
     Raises:
-        UserError: wrong magic number, or a length that does not follow from the header.
+        UserError: wrong magic number, another array than asked for, or a length that does not
+            follow from the header.
     """
     wrong = functools.partial(file_error, where, remedy=remedy)
     if len(data) < 4:
@@ -154,8 +157,8 @@ def parse(
 def read(
     path: Path, *, dtype: str | None = None, ndim: int | None = None, remedy: str = ""
 ) -> Array:
-    """Read an IDX file, plain or gzip, into an array; see `read_unpacked` and `parse` for the
-    errors."""
+    """Read an IDX file, plain or gzip, into an array; ``dtype`` and ``ndim`` as for `parse`. Raise
+    `UserError` for the faults that `read_unpacked` and `parse` find."""
     return parse(read_unpacked(path, remedy), path, dtype=dtype, ndim=ndim, remedy=remedy)
 
 
@@ -175,7 +178,8 @@ def encode(array: Array) -> bytes:
 
 
 def read_data(path: Path, most: int, remedy: str) -> bytes:
-    """Read a file of at most ``most`` bytes; raise `UserError` with the remedy if that fails."""
+    """Return the content of a file of at most ``most`` bytes; raise `UserError`, with the remedy,
+    if it cannot be read."""
     try:
         return read_bytes(path, most)
     except OSError as error:
@@ -183,8 +187,9 @@ def read_data(path: Path, most: int, remedy: str) -> bytes:
 
 
 def check_digest(path: Path, data: bytes, checksum: str, remedy: str, note: str = "") -> None:
-    """Raise `UserError` with both digests unless that of ``data`` is ``checksum``, such as
-    ``sha256:9f86…``; ``note`` says of what it is."""
+    """Raise `UserError`, with both digests, unless the digest of ``data`` is ``checksum``, an
+    algorithm and a digest such as ``sha256:9f86…``; ``note``, appended to the text, may say what
+    was digested."""
     algorithm, _, want = checksum.partition(":")
     have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
     if have != want:

@@ -72,8 +72,15 @@ def make_labelled_dataset(
     """Make a dataset of labelled sentences: the last tenth is for testing, the tenth before for
     validation.
 
+    Args:
+        entries: (words of the sentence, label) of each.
+        classes: name of label 0, 1, …
+        encoding: how sentences become tokens.
+        notice: language → why these sentences stand in for others; None if they do not.
+
     Raises:
-        UserError: a label that is no class, with the line; fewer than three sentences.
+        UserError: a label that is no class, with the number of the sentence; fewer than three
+            sentences.
     """
     for at, (line, label) in enumerate(entries, start=1):
         if not 0 <= label < len(classes):

@@ -55,7 +55,8 @@ def raw_folder(folder: Path, dataset: str) -> Path:
 
 
 def find_idx_file(folder: Path, name: str) -> Path:
-    """Return a file's path, plain before ``.gz``; raise `UserError` if it is missing."""
+    """Return the path of the file ``name`` in ``folder`` or, if there is none, of ``name.gz``;
+    raise `UserError` if both are missing."""
     path = find_file(folder, name)
     if path is None:
         raise idx.file_error(folder / name, "is missing, and so is its .gz")
@@ -70,8 +71,8 @@ def cache_key(paths: list[Path]) -> str:
 
 
 def link_or_copy(target: Path, name: Path) -> None:
-    """Make ``name`` a symbolic link to ``target``, or a copy if the system has no links; leave an
-    existing file."""
+    """Make ``name`` a symbolic link to ``target``, or a copy if the system has no links, with its
+    parent folders; leave an existing file."""
     if name.exists():
         return
     name.parent.mkdir(parents=True, exist_ok=True)

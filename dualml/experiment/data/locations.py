@@ -72,7 +72,8 @@ def cache_folder(info: DatasetInfo) -> Path:
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Return a file's path in ``folder``, plain before ``.gz``; None if there is neither."""
+    """Return the path of the file ``name`` in ``folder`` or, if there is none, of ``name.gz``; None
+    if both are missing."""
     paths = (folder / name, folder / f"{name}.gz")
     return next((path for path in paths if path.is_file()), None)
 
@@ -80,9 +81,10 @@ def find_file(folder: Path, name: str) -> Path | None:
 def read_verified(
     path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
 ) -> bytes:
-    """Return the uncompressed bytes of ``path`` after all checks.
+    """Return the uncompressed bytes of ``path`` after all checks against ``file``.
 
     Args:
+        remedy: what the user should do about a bad file, for error messages.
         packed: the file's content, if it is in memory and was never written to disk; else None.
 
     Raises:
@@ -100,8 +102,8 @@ def read_verified(
 def verify_files(
     info: DatasetInfo, folder: Path, remedy: str
 ) -> list[tuple[IdxFile | RecordFile, Path, str | None]]:
-    """Check every file of a dataset in ``folder``; return each with its path and its problem, or
-    None."""
+    """Check every file of a dataset in ``folder``; return, in the registry's order, (file, its
+    path, its problem, which ends with ``remedy``, or None)."""
     report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
     for file in info.files:
         path, problem = find_file(folder, file.name) or folder / file.name, None
@@ -116,7 +118,8 @@ def verify_files(
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file into the cache atomically, even if two processes write it at once.
+    """Write a file into the cache atomically, even if two processes write it at once; make its
+    folder and replace an old file.
 
     Raises:
         UserError: the folder cannot be written to.
@@ -132,13 +135,13 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def import_files(info: DatasetInfo, source: Path) -> Path:
-    """Copy the dataset's files from a folder, or from their archive in it, into the cache, checked
-    and uncompressed.
-
-    Nothing is written unless all files are good. Returns the folder in the cache.
+    """Copy the dataset's files from the folder ``source``, or from their archive in it, into the
+    cache, checked and uncompressed, and return the folder in the cache. Nothing is written unless
+    all files are good.
 
     Raises:
-        UserError: ``source`` is no folder, or a file is missing or bad.
+        UserError: ``source`` is no folder, a file is missing or bad, or the cache cannot be
+            written.
     """
     if not source.is_dir():
         raise UserError(f"{source} is not a folder; remedy: name the one with the files")

@@ -15,7 +15,8 @@ Row = dict[str, Any]
 
 
 def list_image_datasets() -> list[Row]:
-    """Return one row per image dataset; ``found`` is embedded, env, cache, incomplete or absent."""
+    """Return one row per image dataset, see `dataset_row`; ``found`` is embedded, env, cache,
+    incomplete or absent."""
     return [
         dataset_row(info, info.train, len(info.classes), sum(file.size for file in info.files))
         for info in DATASETS.values()
@@ -23,8 +24,8 @@ def list_image_datasets() -> list[Row]:
 
 
 def list_texts() -> list[Row]:
-    """Return one row per text, sized in lines; ``found`` is generated, env, incomplete or
-    absent."""
+    """Return one row per text, see `dataset_row`, sized in lines; ``found`` is generated, env,
+    incomplete or absent."""
     return [dataset_row(info, info.lines - info.test, None, info.size) for info in TEXTS.values()]
 
 
@@ -68,9 +69,10 @@ def find_dataset_source(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]
 
 
 def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
-    """Check a text like `check_dataset`, and return one row with its problem or None: the file in
-    ``folder`` (None: in ``DUALML_DATA``), or the generated lines, for which ``folder`` does not
-    matter. Raise `UserError` if the folder does not exist, or ``DUALML_DATA`` has no such text."""
+    """Check a text and return one row with ``file``, ``path`` and ``problem`` (None: fine): of the
+    file in ``folder`` (None: in ``DUALML_DATA``), or of the generated lines, for which ``folder``
+    must only exist. Raise `UserError` if the folder does not exist, or ``DUALML_DATA`` has no such
+    text."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with {info.file}")
     if info.generated:

@@ -47,7 +47,8 @@ def select_samples(array: Array, index: Array) -> Array:
 
 
 def load_partial(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> Dataset:
-    """Load the samples, the labels, or both of a plan's dataset, and put placeholders for the rest.
+    """Load of a plan's dataset (``planned``, the plan's ``data``) the samples, the labels, or both,
+    and put placeholders for what is not asked for.
 
     IDX files that are not needed are not opened; each one that is read is checked against its
     published digest. Other datasets are loaded completely and then reduced.

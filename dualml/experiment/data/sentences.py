@@ -119,15 +119,15 @@ def make_sentence(draw: HashRandom) -> Words:
 
 
 def make_clause(draw: HashRandom, depth: int) -> Words:
-    """Draw a subject and a predicate that agree in number; ``depth`` counts the clauses around
-    it."""
+    """Draw a clause, a subject and a predicate that agree in number; ``depth`` is the number of
+    clauses around it."""
     number = draw.randbelow(2)
     return [*make_subject(draw, number, depth), *make_predicate(draw, number, depth)]
 
 
 def make_subject(draw: HashRandom, number: int, depth: int) -> Words:
-    """Draw people as a subject, or as an object, ``number`` 0 singular and 1 plural, perhaps with a
-    place or a relative clause; at ``depth`` `MAX_CLAUSE_DEPTH` neither."""
+    """Draw people as a subject or an object, ``number`` 0 singular and 1 plural, perhaps followed
+    by a place or a relative clause, but not at ``depth`` `MAX_CLAUSE_DEPTH`."""
     words = make_noun_phrase(draw, number, PEOPLE, PEOPLE_ADJECTIVES)
     more = draw.randbelow(10) if depth < MAX_CLAUSE_DEPTH else 9
     if more < 2:

@@ -119,11 +119,12 @@ def load_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
 
 
 def load_user_images(folder: Path) -> Dataset:
-    """Load the user's own images, normalised by the statistics of their training images; without
-    class names, there are as many classes as the labels need.
+    """Load the user's own images from a folder (`dualml.experiment.data.user_images`), with the
+    mean and deviation of their training images as constants; without class names, there are as many
+    classes as the labels need.
 
     Raises:
-        UserError: a file is truncated, or a label has no name.
+        UserError: a file is missing or truncated, or a label has no name.
     """
     folder = folder.resolve()
     info = user_images.describe_folder(folder)
@@ -157,8 +158,9 @@ def assemble_dataset(
     arrays: Sequence[Array],
     where: Path,
 ) -> Dataset:
-    """Make the dataset, with its fingerprint and labels as int64; raise `UserError`, which names
-    ``where``, if images and labels are not equally many or a label is no class."""
+    """Make the dataset from ``arrays`` (training images and labels, test images and labels), with
+    its fingerprint and labels as int64; raise `UserError`, which names ``where``, if images and
+    labels are not equally many or a label is no class."""
     train_x, train_y, test_x, test_y = arrays
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         what = f"({info.name}, {part}) has"

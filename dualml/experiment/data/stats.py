@@ -57,10 +57,10 @@ class Statistics:
 
 
 def statistics(images: Array) -> Statistics:
-    """Compute the statistics of images uint8 (N, H, W) or (N, C, H, W).
+    """Return the statistics of images uint8 (N, H, W) or (N, C, H, W), by channel.
 
     Raises:
-        UserError: there are none.
+        UserError: there are no pixels.
 
     Example:
         >>> s = statistics(np.array([[[0, 255]], [[255, 255]]], np.uint8))

@@ -119,7 +119,7 @@ def build_vocabulary(
 
 def encode_stream(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
     """Encode all lines as one stream of tokens int32 (tokens,): each word's index in ``known``, 0
-    if it is unknown, and the end token after each line."""
+    if it is unknown, and the token of `END` after each line."""
     number = {word: token for token, word in enumerate(known)}
     stream = [number.get(word, 0) for line in lines for word in (*line, END)]
     return np.array(stream, np.int32)

@@ -95,7 +95,8 @@ class WordPiece:
         return {word: token for token, word in enumerate(self.words)}
 
     def check_size(self, rows: int) -> None:
-        """Raise `UserError` unless the model's word embedding has one row per token."""
+        """Raise `UserError` unless ``rows``, the rows of the model's word embedding, is the number
+        of tokens."""
         if rows != len(self.words):
             raise UserError(
                 f"{self.folder / VOCABULARY} has {len(self.words):,} tokens, and the model's word "
@@ -153,7 +154,8 @@ class WordPiece:
 
 
 def check_length(length: int) -> None:
-    """Raise `UserError` if ``length`` leaves no room for a token of a sentence."""
+    """Raise `UserError` if ``length``, the tokens of a sample, leaves no room for a token of a
+    sentence."""
     if length < MIN_LENGTH:
         raise UserError(
             f"data.length = {length}: {START}, a token and {END} need {MIN_LENGTH}; raise it"
@@ -166,7 +168,8 @@ def digest(content: bytes, settings: TokenizerSettings) -> str:
 
 
 def read_settings(folder: Path) -> TokenizerSettings:
-    """Read the tokenizer settings of a folder; BERT's defaults if it has none."""
+    """Return the tokenizer settings of a folder, BERT's defaults if it has none; raise `UserError`
+    if they cannot be read or are invalid."""
     path = folder / SETTINGS
     try:
         # Not by `read_json`: a model's largest length is often a number beyond 64 bits.

@@ -59,13 +59,15 @@ def check_config(
     """Check an engine's configuration against an arm.
 
     Args:
+        config: the configuration, as `read_config` returns it.
         name: name of the arm's method.
         batch_size: samples of an update over all ranks.
+        world_size: number of ranks.
         rule: the arm's optimizer, ``name`` and hyperparameters.
 
     Raises:
-        UserError: the method takes no configuration, or it has keys that are not passed on or
-            values that contradict the arm; the text lists both.
+        UserError: the method takes no configuration, or it has a key that is not passed on (the
+            text has the first), or values that contradict the arm (the text has all).
     """
     info = next((method for method in _configured_methods() if method.name == name), None)
     if info is None:
@@ -88,7 +90,8 @@ def check_config(
 
 
 def explain_no_config(name: str) -> str:
-    """Return why a method of this name, or an arm without one, takes no configuration."""
+    """Return why a method of this name, or an arm without a method (an empty name), takes no
+    configuration, as text for a message."""
     known = ", ".join(method.name for method in _configured_methods())
     return (
         f"method_config is for methods that take one ({known}); method = {name or 'none'}: leave "
@@ -102,8 +105,8 @@ def _configured_methods() -> list[MethodInfo]:
 
 
 def without_planned_keys(config: JsonMapping) -> JsonObject:
-    """Return a copy of a configuration that agrees with the plan without the batch sizes, the
-    optimizer and the scheduler, which the plan decides."""
+    """Return a copy of a configuration without the batch sizes, the optimizer and the scheduler,
+    which the plan decides; whether they agree with the plan is not checked."""
     decided = (
         "train_batch_size",
         "train_micro_batch_size_per_gpu",

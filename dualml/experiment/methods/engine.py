@@ -49,10 +49,10 @@ class MethodTraining(Training, ActivationCapture):
     gathered: int = -1
 
     def check_processes(self, asked: int) -> None:
-        """Check that the engine trains in as many processes as the trial has ranks.
+        """Check that the engine trains in as many processes as ``asked``, the trial's ranks.
 
         Raises:
-            TrialError: the engine is in another group than the ranks of the trial.
+            TrialError: it does not: the engine is in another group than the ranks of the trial.
         """
         if self.processes != asked:
             raise TrialError(
@@ -62,20 +62,21 @@ class MethodTraining(Training, ActivationCapture):
             )
 
     def engine_evaluate(self, x: Array, y: Array) -> Array | None:
-        """Evaluate by the engine's own means, if it has any.
+        """Evaluate the samples ``x`` with labels ``y`` by the engine's own means, if it has any.
 
         Returns:
             One row of label, predicted class and loss for each sample that any rank tested; None:
-            the engine leaves evaluation to dualml.
+                the engine leaves evaluation to dualml.
         """
         return None
 
     def close(self) -> None:
-        """Release what the engine holds outside of the device."""
+        """Release what the engine holds outside of the device; do nothing here."""
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
-        """Make one update and return the lazy loss.
+        """Make update ``step`` on this rank's samples at the positions ``batch`` and return the
+        lazy loss.
 
         Args:
             weight: weight of this rank's mean loss in the mean over ranks; 1 if all ranks have
@@ -102,11 +103,12 @@ class MethodTraining(Training, ActivationCapture):
             self.gathered = self.step_count
 
     def gather_shards(self) -> None:
-        """Gather the current weights from all ranks, where they are sharded; here nothing."""
+        """Gather the current weights from all ranks, where they are sharded; do nothing here."""
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return a trace of the forward pass alone: engines do not expose gradients, so these are
-        empty and the loss is 0; real losses and weights are compared at every update."""
+        """Return a trace of the forward pass of the samples ``probe`` alone: engines do not expose
+        gradients, so these are empty and the loss is 0; real losses and weights are compared at
+        every update."""
         return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
 
@@ -128,7 +130,8 @@ class EngineSupport(Capability):
         comm: Communicator | None,
         config: JsonMapping | None = None,
     ) -> MethodTraining:
-        """Make the method of this name, ready to train; ``comm`` None: in one process.
+        """Return the training by the method of this name, ready to train; ``comm`` None: in one
+        process.
 
         Args:
             config: the engine's own configuration, for methods that take one.
@@ -180,10 +183,11 @@ class EngineDataParallel(EngineTrainer):
             self.counts_all_bytes = info.counted
 
     def check_parts(self, sizes: Sequence[int], step: int) -> None:
-        """Check that every rank has samples in an update.
+        """Check that every rank has samples in update ``step``; ``sizes`` are the numbers of
+        samples by rank.
 
         Raises:
-            TrialError: a rank has no samples in an update.
+            TrialError: a rank has no samples.
         """
         if not min(sizes):
             raise TrialError(
@@ -192,30 +196,35 @@ class EngineDataParallel(EngineTrainer):
             )
 
     def begin_update(self, batch: Batch) -> None:
-        """Check that every rank has samples."""
+        """Raise `TrialError` unless every rank has samples in ``batch``, which has one array per
+        rank."""
         self.check_parts([len(part) for part in batch], self.step_count)
 
     def local_batch(self, batch: Batch) -> tuple[Array, float, float]:
-        """Return this rank's part of the batch, its share, and the weight of its mean loss in the
-        mean over the ranks."""
+        """Return this rank's part of ``batch``, which has one array per rank, its share of the
+        batch (0 … 1), and the weight of its mean loss in the mean over the ranks, which is 1 for
+        equal parts."""
         part: Array = batch[self.rank]
         share = len(part) / sum(map(len, batch))
         return part, share, share * self.comm.size
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Make a whole update by the engine, in which this rank's loss has the weight ``factor``;
-        return its lazy loss."""
+        """Make a whole update by the engine, in which this rank's mean loss of the samples ``part``
+        has the weight ``factor``; return its lazy loss and an empty list, because the engine keeps
+        the gradients."""
         return self.model.step(part, self.step_count, factor), []
 
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
-        """Gather sharded weights before the block, and wait for all ranks after it."""
+        """Gather sharded weights before the block, and wait for all ranks after it; all ranks enter
+        it."""
         self.model.gather()
         yield
         self.comm.barrier()
 
     def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
-        """Evaluate by the engine's own means, if it has any."""
+        """Evaluate by the engine's own means, see `MethodTraining.engine_evaluate`; None if it has
+        none."""
         return self.model.engine_evaluate(x, y)
 
     def expected_sent_bytes(
@@ -229,7 +238,8 @@ class EngineDataParallel(EngineTrainer):
         return self.info.moved * (self.size - 1) * width * sum(map(math.prod, shapes.values()))
 
     def summary(self) -> dict[str, Any]:
-        """Return the groups of ranks that the engine reports; empty if it forms none."""
+        """Return under ``how`` the groups of ranks that the engine reports, ``KIND groups`` → text;
+        an empty dict if it forms none."""
         groups = {
             f"{kind} groups": "; ".join(" ".join(map(str, ranks)) for ranks in every)
             for kind, every in self.model.groups.items()

@@ -25,8 +25,10 @@ class EngineLoaderParallel(EngineDataParallel):
     loaded_samples: dict[int, Array]
 
     def make_whole_updates(self, batches: Sequence[Batch], first: int) -> list[tuple[Any, float]]:
-        """Make an update for each global batch, a list of one part per rank. The parts are joined,
-        and the engine's loader divides them anew."""
+        """Make an update for each global batch, a list of one part per rank, the first with number
+        ``first``. The parts are joined, and the engine's loader divides them anew. Return for each
+        (this rank's lazy loss, its share of the batch); raise `TrialError` if a rank would have no
+        samples."""
         whole, lazy = [join_parts(batch) for batch in batches], list[Any]()
         full = self.model.prepared
         for step, batch in enumerate(whole, start=first):  # all ranks alike, before one waits
@@ -39,7 +41,8 @@ class EngineLoaderParallel(EngineDataParallel):
         return lazy
 
     def trained_part(self, batch: Sequence[Array], step: int) -> Array:
-        """Return the samples that the loader delivered in update ``step``."""
+        """Return the samples that the loader gave this rank in update ``step`` of the last window;
+        ``batch`` is ignored."""
         return self.loaded_samples[step]
 
 

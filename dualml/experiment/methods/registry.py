@@ -115,7 +115,8 @@ METHODS = _load_registry()
 
 
 def method_names() -> list[str]:
-    """Return the names of all methods that some backend has."""
+    """Return the names of all methods that some backend has, each once, in the order of
+    ``methods.toml``."""
     return list(dict.fromkeys(name for methods in METHODS.values() for name in methods))
 
 
@@ -179,8 +180,9 @@ def find_method(backend: str, name: str) -> MethodInfo:
 
 
 def check_backend_ranks(backend: str, name: str, world_size: int) -> None:
-    """Check that a backend's method of this name, if it has one, takes ``world_size`` ranks: an arm
-    without ``backends`` may name a method that only another backend trains with that many.
+    """Check that the method ``name`` of ``backend``, if it has one of this name, takes
+    ``world_size`` ranks: an arm without ``backends`` may name a method that only another backend
+    trains with that many.
 
     Raises:
         Unsupported: the method takes another number of ranks here.

@@ -49,8 +49,8 @@ class SkippedUpdates:
             raise make_overflow_error(scale(), REMEDY)
 
     def state(self, scale: float) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """Return the counts and the scale as a part of the optimizer state, as
-        `dualml.algorithms.precision.Scaler.state`."""
+        """Return the counts and the current loss scale ``scale`` as a part of the optimizer state,
+        in the form that `dualml.algorithms.precision.Scaler.state` has."""
         numbers = {"scale": scale, "lost": self.lost, "skipped": self.skipped}
         return {SLOT: {name: np.array(number, np.float64) for name, number in numbers.items()}}
 

@@ -88,8 +88,9 @@ class Split(TaggedUnion):
 
     @classmethod
     def infer_tag(cls, settings: Any) -> str:
-        """Return the tag of the kind that a split is of: its ``engine``, or ``asynchronous`` for
-        messages to a server that does not wait."""
+        """Return the tag of the kind of split that ``settings`` (a mapping or an object) describe:
+        ``rpc`` or ``devices`` by ``engine``, else ``asynchronous`` by ``arrival``, else
+        ``messages``."""
         engine, arrival = read_setting(settings, "engine"), read_setting(settings, "arrival")
         if engine in ("rpc", "devices"):
             return str(engine)

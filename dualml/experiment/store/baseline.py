@@ -51,7 +51,8 @@ BASELINE = JsonFile("baseline.json", BaselineRecord, version=1)
 
 
 def fold(array: NDArray[Any]) -> NDArray[Any]:
-    """Fold an array into `FOLDS` float32 sums; return it unchanged if it has no more elements."""
+    """Return an array of more than `FOLDS` elements folded into `FOLDS` float32 sums, (`FOLDS`,),
+    of its elements under random signs, always the same for a size; a smaller array unchanged."""
     if array.size <= FOLDS:
         return array
     places, signs = _hash(array.size)
@@ -69,7 +70,8 @@ def _hash(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 def fold_trajectory(trajectory: Trajectory) -> Trajectory:
-    """Fold every tensor of a trajectory, for the comparison with a baseline."""
+    """Return a copy of a trajectory with every tensor and weight folded by `fold`, for the
+    comparison with a baseline."""
     return replace(
         trajectory,
         tensors={key: fold(value) for key, value in trajectory.tensors.items()},
@@ -84,14 +86,15 @@ def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
 
 
 def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
-    """Write the baseline of a run folder whose trials all ended well, and return its size in bytes;
-    if the writing fails, ``target`` is removed again.
+    """Write the baseline of the run folder ``run`` to ``target``, and return its size in bytes; if
+    the writing fails, ``target`` is removed again.
 
     Args:
         starts: initial weight of the plan → its SHA-256.
 
     Raises:
-        UserError: a trial did not end well, a file is missing, ``target`` is not empty.
+        UserError: a trial did not end well, a file is missing, ``target`` is not empty or cannot be
+            written.
     """
     record, plan = RUN.read(run), PLAN.read(plan_folder(run))
     failed = [

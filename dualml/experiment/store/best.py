@@ -28,7 +28,8 @@ class BestRecord(Record):
 
 
 def write_best(trial: Path, best: BestRecord, weights: Arrays) -> None:
-    """Write the best weights of a trial with their results."""
+    """Write the best weights of a trial, by name, with their results to its folder ``trial``, in
+    place of earlier ones."""
     write_bytes(trial / NAME, save(weights, {"best": json.dumps(best.describe())}))
 
 

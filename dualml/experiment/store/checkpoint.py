@@ -44,10 +44,11 @@ class Progress:
 
 
 def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
-    """Parse the metadata of a checkpoint file.
+    """Return the progress that the metadata of the checkpoint file ``path`` hold; the file is not
+    read.
 
     Raises:
-        UserError: the file is no checkpoint.
+        UserError: the metadata are not those of a checkpoint.
     """
     with convert_read_errors(f"{path}: {FAULT}"):
         text = metadata["progress"].encode()
@@ -81,8 +82,8 @@ def save_checkpoint(
     state: Mapping[str, Arrays],
     trace: Arrays,
 ) -> None:
-    """Save a rank's checkpoint; ``state`` is slot → name → array, ``trace`` the tensors captured so
-    far."""
+    """Save a rank's checkpoint in the trial's folder, in place of an earlier one; ``state`` is slot
+    → name → array, ``trace`` the tensors captured so far."""
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     for slot, named in state.items():
         tensors.update({f"state/{slot}/{name}": s for name, s in named.items()})

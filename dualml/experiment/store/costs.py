@@ -149,8 +149,8 @@ COST = JsonFile("cost.json", CostRecord, version=1)
 
 
 def write_fits(folder: Path, backend: str, ranks: int, fits: JsonMapping) -> None:
-    """Write the fits of a backend and a number of ranks to ``cost.BACKEND-nN.json`` in
-    ``folder``."""
+    """Write the fits of a backend and a number of ranks, with the fields of a `FitsRecord`, to
+    ``cost.BACKEND-nN.json`` in ``folder``, in place of an earlier file."""
     file = fits_file(f"cost.{backend}-n{ranks}.json")
     file.write(folder, file.make_record(fits))
 
@@ -161,5 +161,6 @@ def read_fits(path: Path) -> FitsRecord:
 
 
 def fits_file(name: str) -> JsonFile[FitsRecord]:
-    """Return the file type of a fits file called ``name``, which may lack a version."""
+    """Return the file type of a fits file called ``name``; a file without a version is read as
+    well."""
     return JsonFile(name, FitsRecord, version=1, bare=True)

@@ -65,7 +65,7 @@ class Envelope:
 
     @classmethod
     def from_content(cls, value: Mapping[str, Any]) -> Envelope:
-        """Make an envelope from the content of its file."""
+        """Make an envelope from the content of its file, as `describe` returns it."""
         return cls.from_record(ENVELOPE.make_record(value))
 
     @classmethod
@@ -75,7 +75,7 @@ class Envelope:
         return cls(*as_arrays(record), record.draws, *plain)
 
     def describe(self) -> JsonObject:
-        """Return the content of the file."""
+        """Return the content of ``envelope.json``; infinities stay numbers."""
         content = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": dict(self.tensors)}
         if self.plain_loss is not None:
             plain = {"loss": self.plain_loss.tolist(), "tensors": dict(self.plain_tensors)}
@@ -84,14 +84,14 @@ class Envelope:
 
 
 def as_arrays(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
-    """Convert widths to an array for the loss and a mapping for the tensors, with null as
-    infinity."""
+    """Return widths as an array for the loss, (updates,), and a mapping for the tensors, with null
+    as infinity."""
     tensors = {key: math.inf if w is None else w for key, w in widths.tensors.items()}
     return np.array([math.inf if w is None else w for w in widths.loss], np.float64), tensors
 
 
 def write_envelope(folder: Path, envelope: Envelope) -> None:
-    """Write the rounding envelope of a trial."""
+    """Write the rounding envelope of a trial to its folder, in place of an earlier one."""
     ENVELOPE.write(folder, ENVELOPE.make_record(envelope.describe()))
 
 

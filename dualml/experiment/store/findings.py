@@ -104,6 +104,6 @@ def write_findings(folder: Path, findings: Sequence[JsonMapping]) -> None:
 
 
 def read_findings(folder: Path) -> list[FindingRecord]:
-    """Read the findings of a run; empty if there is no file."""
+    """Read the findings of a run; empty if there is no file. Raise `UserError` if it is damaged."""
     record = FINDINGS.read_if_present(folder)
     return [] if record is None else record.findings

@@ -73,7 +73,7 @@ def is_locked(path: Path) -> bool | None:
 
 
 class RunFolder:
-    """A run in progress: ``run.json``, rewritten whenever a trial changes.
+    """A run in progress: ``run.json``, which `write` rewrites after a change.
 
     Attributes:
         path: the folder.
@@ -89,7 +89,11 @@ class RunFolder:
     def create(
         cls, path: Path, plan: Plan, backends: Sequence[str], lang: str, options: Options
     ) -> RunFolder:
-        """Create a run folder with the plan in it.
+        """Create a run folder with the plan in it and ``run.json``, in which no trial has started.
+
+        Args:
+            backends: backends on which the arms run, as far as they allow it.
+            lang: language of the run's texts, ``en`` or ``zh``.
 
         Raises:
             UserError: the folder is not empty or cannot be written.
@@ -158,7 +162,7 @@ class RunFolder:
         RUN.write(self.path, self.run)
 
     def trial_folder(self, key: Key) -> Path:
-        """Return the folder of a trial."""
+        """Return the folder of the trial ``key`` in this run folder, which may not exist."""
         return trial_folder(self.path, key)
 
     def pending(self) -> list[TrialRecord]:

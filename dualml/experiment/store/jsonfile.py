@@ -50,7 +50,7 @@ class Record(BaseModel):
         return value
 
     def describe(self) -> JsonObject:
-        """Return the fields that were set, as a dict."""
+        """Return the fields that were set, as a dict; records inside it become dicts as well."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -121,7 +121,8 @@ class JsonFile(Generic[R]):
         return {**version, **record.describe()}
 
     def write(self, folder: Path, record: R) -> None:
-        """Write the file in ``folder``."""
+        """Write the record as the file in ``folder``, which must exist, in place of an earlier
+        one."""
         write_json(folder / self.name, self.content(record), self.mode)
 
     def remove(self, folder: Path) -> None:
@@ -130,7 +131,8 @@ class JsonFile(Generic[R]):
 
 
 def validate_record(record: type[R], value: Any, path: Path) -> R:
-    """Validate a value as a record; raise `UserError` with the field if it is invalid."""
+    """Return ``value`` as a record of type ``record``; raise `UserError`, with ``path`` and the
+    field, if it is invalid."""
     try:
         return record.model_validate(value)
     except ValidationError as error:

@@ -58,7 +58,12 @@ def load(folders: Sequence[Path], *, force: bool = False) -> RunData:
 
 
 class Reader:
-    """Reader of files that records one line for each damaged file instead of raising."""
+    """Caller of functions that read files of the run folder ``run``: it records one line for each
+    damaged file instead of raising.
+
+    Attributes:
+        damage: the recorded lines, with paths relative to the run folder.
+    """
 
     def __init__(self, run: Path) -> None:
         self.run, self.damage = run, list[str]()
@@ -154,7 +159,8 @@ def freeze_lists(value: Any) -> Any:
 
 
 def parse_thread_count(recorded: str | int | None) -> int | None:
-    """Parse a recorded number of threads; None where a backend recorded words instead."""
+    """Return a recorded number of threads as an integer; None where nothing, or words instead, were
+    recorded."""
     text = str(recorded)
     return int(text) if text.isdecimal() else None
 
@@ -162,8 +168,8 @@ def parse_thread_count(recorded: str | int | None) -> int | None:
 def read_rank_columns(
     reader: Reader, file: ColumnFile, place: Path, ranks: int
 ) -> tuple[Mapping[str, Array], ...]:
-    """Read a column file of every rank; empty if a rank has none or one is damaged, which
-    ``reader`` then records."""
+    """Read the column file ``file`` of every rank in the trial folder ``place``; empty if a rank
+    has none or one is damaged, which ``reader`` then records."""
     if not all(file.path(place, rank).exists() for rank in range(ranks)):
         return ()
     return tuple(reader(file.read_all, place, ranks) or ())
@@ -189,8 +195,9 @@ def read_usages(place: Path, ranks: int) -> tuple[Usage, ...]:
 
 
 def read_distances(place: Path, ranks: int) -> tuple[Array, ...]:
-    """Return for each rank an array of rows (update, divergence, drift); NaN where one of the two
-    was not recorded; empty if a rank has none."""
+    """Read what ranks recorded when they averaged parameters: for each rank an array of rows
+    (update, divergence, drift), NaN where one of the two was not recorded; empty if a rank has
+    none."""
     rows = []
     for rank in range(ranks):
         records = read_records(place, rank)
@@ -230,8 +237,8 @@ def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
 
 
 def cost_rows(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Return ``fits``, ``checks`` and ``slowdowns`` → rows of ``cost.json``, each with the topology
-    that its messages were taken to share."""
+    """Return ``fits``, ``checks`` and ``slowdowns`` → rows of ``cost.json``, each with
+    ``topology``, the network whose links its messages were taken to share."""
     shared = {"topology": costs.topology}
     return {
         name: tuple({**shared, **row.describe()} for row in getattr(costs, name))

@@ -211,8 +211,8 @@ class TrialRecord(Record):
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
-        """Make the record of a trial that has not been started: its status is ``interrupted``, its
-        results are None."""
+        """Make the record of the trial ``key`` (arm, backend, seed) that has not been started: its
+        status is ``interrupted``, its results are None."""
         arm, backend, seed = key
         begun = {"arm": arm, "backend": backend, "seed": seed}
         begun |= {"status": "interrupted", "reason": "not started"}
@@ -221,7 +221,8 @@ class TrialRecord(Record):
         return cls.model_validate({**begun, **numbers, "plan_hash": plan_hash, "how": {}, **ranks})
 
     def with_values(self, **values: Any) -> TrialRecord:
-        """Return a copy of the record with other values; NaN and infinities become None."""
+        """Return a copy of the record with these fields replaced; NaN and infinities become
+        None."""
         return TrialRecord.model_validate(nonfinite_to_none({**self.describe(), **values}))
 
     @property
@@ -307,7 +308,8 @@ class RunRecord(Record):
         return self
 
     def to_experiment(self, folder: Path) -> Experiment:
-        """Parse the experiment as this version understands it; raise `UserError` if it cannot."""
+        """Return the experiment as this version understands it; raise `UserError`, which names the
+        file in ``folder``, if it cannot."""
         return parse_experiment(self.experiment, folder / RUN.name)
 
     def by_key(self) -> Mapping[Key, TrialRecord]:
@@ -319,7 +321,8 @@ RUN = JsonFile("run.json", RunRecord, version=1)
 
 
 def check_run(folder: Path) -> None:
-    """Raise `UserError` unless the folder is a run folder."""
+    """Raise `UserError` unless ``folder`` is a run folder, which has a file ``run.json``; its
+    content is not checked."""
     if not (folder / RUN.name).is_file():
         beside = (path.parent.name for path in folder.parent.glob(f"*/{RUN.name}"))
         hint = "" if folder.is_dir() else did_you_mean(folder.name, beside, fallback="")

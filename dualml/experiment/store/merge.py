@@ -15,8 +15,8 @@ C = TypeVar("C", bound=TrialComparison)
 
 
 def merge(runs: Sequence[RunData]) -> RunData:
-    """Merge runs: trials side by side, and a backend of several folders labelled with its folder's
-    name.
+    """Merge runs, at least one, into one: all their trials and comparisons, where a backend that
+    several of them have is labelled with its run folder's name. A single run is returned as it is.
 
     Raises:
         UserError: the plans differ; the text names the parts that do.
@@ -66,14 +66,15 @@ def merge(runs: Sequence[RunData]) -> RunData:
 
 
 def relabel(comparison: C, shown: Mapping[str, str]) -> C:
-    """Return a comparison with the displayed names of its backends."""
+    """Return a copy of a comparison with its backends named as ``shown`` (backend → displayed name)
+    says."""
     a, b = (shown.get(name, name) for name in comparison.sides)
     return replace(comparison, sides=(a, b))
 
 
 def check_same_plan(a: RunData, b: RunData) -> None:
-    """Raise `UserError`, with the parts that differ, unless both runs have a plan hash and it is
-    the same."""
+    """Raise `UserError`, with the parts of the plan that differ, unless both runs have the same
+    plan hash, which must not be missing."""
     if a.meta.get("plan_hash") == b.meta.get("plan_hash") and a.meta.get("plan_hash"):
         return
     parts, others = (r.meta.get("plan_parts") or {} for r in (a, b))
@@ -88,8 +89,8 @@ def check_same_plan(a: RunData, b: RunData) -> None:
 
 
 def shortest_labels(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest trailing parts of paths, all of one length, that distinguish them; whole
-    paths if nothing does."""
+    """Return the shortest trailing parts of the paths, all of one length, by which they can be told
+    apart; whole paths if nothing does."""
     for depth in range(1, max(len(p.parts) for p in paths) + 1):
         names = ["/".join(p.parts[-depth:]) for p in paths]
         if len(set(names)) == len(names):

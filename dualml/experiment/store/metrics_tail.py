@@ -26,9 +26,11 @@ TAIL = 256
 
 @dataclass
 class MetricsTail:
-    """The curves that a rank has recorded so far, read incrementally.
+    """The curves that a rank has recorded so far, read incrementally by `poll`.
 
     Attributes:
+        trial: folder of the trial.
+        rank: rank whose records are read.
         size: bytes read, up to the end of a line.
         problem: the error that stops reading, a line that is no record; else empty.
     """
@@ -103,8 +105,8 @@ class MetricsTail:
         self._curves = {}
 
     def _add(self, rows: dict[str, list[Row]]) -> None:
-        """Append new rows to the curves of their metrics, sorted by update; curves that were
-        returned before stay unchanged."""
+        """Append new rows, by metric, to the curves, sorted by update; curves that were returned
+        before stay unchanged."""
         curves = dict(self._curves)  # the old ones stay as they are for who reads them
         for name, new in rows.items():
             fresh = stack_columns(make_curve(self.path, name, new))

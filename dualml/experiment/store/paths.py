@@ -19,14 +19,15 @@ RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether ``text`` may name a file that another machine asks for."""
+    """Return whether ``text`` may name a file that another machine asks for: letters, digits,
+    ``_.-``, no dot first, no name of a Windows device, at most `MAX_PART_BYTES` bytes."""
     known = NAME_PATTERN.fullmatch(text) and not RESERVED.fullmatch(text)
     return bool(known) and len(text.encode()) <= MAX_PART_BYTES
 
 
 def resolve_in_run(root: Path, text: str, among: Sequence[str]) -> Path:
-    """Return the path of a file or folder in a run folder, which need not exist, from a relative
-    POSIX path.
+    """Return the path of a file or folder in a run folder, which need not exist, from the relative
+    POSIX path ``text``.
 
     Args:
         root: the run folder.

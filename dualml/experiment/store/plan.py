@@ -28,13 +28,13 @@ ORDER = "order.npz"
 
 
 def plan_folder(run: Path) -> Path:
-    """Return the folder of a run's plan."""
+    """Return the folder of the plan in the run folder ``run``."""
     return run / "plan"
 
 
 def save_plan(plan: Plan, folder: Path) -> None:
     """Save a plan in ``folder``, which is made if needed, as ``plan.json``, ``weights.safetensors``
-    and ``order.npz``."""
+    and ``order.npz``, in place of earlier files."""
     folder.mkdir(parents=True, exist_ok=True)
     WEIGHTS.write(folder, plan.weights)
     order = io.BytesIO()
@@ -57,7 +57,8 @@ def save_plan(plan: Plan, folder: Path) -> None:
 
 
 def describe_splits(plan: Plan) -> dict[str, Any]:
-    """Return arm → its split plan with the bytes that it sends, for ``plan.json``."""
+    """Return arm → its split plan with the bytes that it sends, for ``plan.json``; arms without a
+    split are left out."""
     arms = plan.experiment.arms
     return {
         name: {
@@ -75,14 +76,14 @@ class PlanChanged(UserError):
 
 
 def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
-    """Read a plan back and verify its hash.
+    """Read a plan back from ``folder`` and verify it against its recorded hashes.
 
     Args:
-        plan_hash: hash in ``run.json``; None: verify the plan only against its own hash.
+        plan_hash: hash in ``run.json``; None: verify the plan only against its own hashes.
 
     Raises:
-        PlanChanged: the plan was changed after it was written.
-        UserError: the plan is missing, or from a newer version.
+        PlanChanged: the plan was changed after it was written, or is not that of ``run.json``.
+        UserError: the plan is missing, damaged, or from a newer version.
     """
     record = PLAN.read(folder)
     weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
@@ -104,7 +105,8 @@ def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
 
 
 def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> None:
-    """Raise `PlanChanged` if a part's SHA-256 is not the recorded one."""
+    """Raise `PlanChanged`, which names ``folder``, if the SHA-256 of one of these ``parts`` is not
+    the one in ``record``."""
     changed = [part for part in parts if parts[part] != record.parts.get(part)]
     if changed:
         raise PlanChanged(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")

@@ -59,7 +59,7 @@ Protocol = Annotated[dict[str, Any], AfterValidator(_types_are_right)]
 
 
 def parse_experiment(protocol: Mapping[str, Any], path: Path) -> Experiment:
-    """Parse an experiment as this version understands it.
+    """Return the experiment that a run folder holds, as this version understands it.
 
     Args:
         path: file that holds the experiment, for error messages.

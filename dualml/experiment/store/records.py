@@ -53,15 +53,17 @@ class Curve:
 
 
 def records_path(trial: Path, rank: int) -> Path:
-    """Return the path of a rank's records."""
+    """Return the path of a rank's records in the folder of a trial."""
     return trial / f"rank{rank}.jsonl"
 
 
 class RecordWriter:
-    """Writer that appends a rank's records to its file.
+    """Writer that appends a rank's records to its file in the folder ``trial``; an existing file is
+    first cut.
 
     Args:
-        size: bytes of an existing file to keep, as recorded in the checkpoint resumed from.
+        size: bytes of an existing file to keep, as recorded in the checkpoint resumed from; 0:
+            none.
     """
 
     def __init__(self, trial: Path, rank: int = 0, size: int = 0) -> None:
@@ -115,7 +117,8 @@ def read_lines(trial: Path, rank: int = 0) -> list[JsonObject]:
 
 
 def read_raw_lines(path: Path, size: int | None = None) -> list[bytes]:
-    """Read the lines of a file's first ``size`` bytes (None: all); none if there is no file."""
+    """Return the lines of a file's first ``size`` bytes (None: all); empty if there is no file.
+    Raise `UserError` if it cannot be read."""
     try:
         return read_bytes(path, MAX_FILE_BYTES)[:size].splitlines()
     except FileNotFoundError:
@@ -175,8 +178,8 @@ def make_curve(path: Path, name: str, rows: list[Row]) -> Curve:
 
 
 def parse_lines(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
-    """Parse every line as JSON; leave out an incomplete last line, and raise `UserError`, with the
-    line number counted from ``first``, for any other invalid one."""
+    """Return the JSON value of every line; leave out an incomplete last line, and raise
+    `UserError`, with the line number counted from ``first``, for any other invalid one."""
     try:
         return list(json.loads(b"[" + b",".join(lines) + b"]"))
     except (ValueError, RecursionError):

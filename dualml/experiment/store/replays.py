@@ -31,8 +31,8 @@ class ReplayRecord:
 
 
 def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays:
-    """Return weights and optimizer state before each update as arrays of one file, named
-    ``STEP|weights|NAME`` and ``STEP|state|KEY|NAME``."""
+    """Return the ``states`` (step → weights and optimizer state before this update) as arrays of
+    one file, named ``STEP|weights|NAME`` and ``STEP|state|KEY|NAME``."""
     arrays: Arrays = {}
     for step, (weights, slots) in states.items():
         arrays |= {f"{step}|weights|{name}": w for name, w in weights.items()}
@@ -76,7 +76,7 @@ class StatesFile(TraceTensorFile):
     """A file of weights and optimizer state before some updates."""
 
     def write_states(self, folder: Path, states: States) -> None:
-        """Write the states."""
+        """Write the states (step → weights and optimizer state) to the file in ``folder``."""
         self.write(folder, flatten(states))
 
     def read_states(self, folder: Path) -> States:
@@ -94,14 +94,16 @@ STATES = StatesFile("states.safetensors")
 
 
 def job_folder(folder: Path, backend: str) -> Path:
-    """Return the folder of a backend's replay job and of its processes' output."""
+    """Return the folder, in the replay's folder, of a backend's job and of its processes'
+    output."""
     return folder / f"{backend}.job"
 
 
 def write_replay(
     folder: Path, backend: str, rank: int, arrays: Arrays, widths: Mapping[str, float]
 ) -> None:
-    """Write the result of one rank of a backend's replay: tensors, and envelope widths."""
+    """Write the result of one rank of a backend's replay, tensors and envelope widths by the same
+    keys, to ``folder``/``backend``, which is made if needed."""
     place = folder / backend
     place.mkdir(parents=True, exist_ok=True)
     tensors, numbers = replay_files(rank)
@@ -110,7 +112,7 @@ def write_replay(
 
 
 def read_replay(folder: Path, backend: str, size: int) -> ReplayRecord:
-    """Read the results of all ranks of a replay.
+    """Read the results of ranks 0 … ``size`` − 1 of a backend's replay from ``folder``/``backend``.
 
     Raises:
         UserError: a file is missing or damaged.

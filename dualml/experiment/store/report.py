@@ -9,13 +9,13 @@ from dualml.common.files import write_bytes
 
 
 def report_path(folder: Path) -> Path:
-    """Return the path of the HTML page."""
+    """Return the path of the HTML report in the run folder ``folder``."""
     return folder / "report.html"
 
 
 def write_report(folder: Path, html: str, markdown: str, figures: Mapping[str, str]) -> list[Path]:
-    """Write the report in both formats and its figures by name; return the files, the HTML page
-    first."""
+    """Write the report in both formats and its figures (name → SVG) to ``folder``, in place of
+    earlier files; return the files, the HTML page first."""
     texts = {report_path(folder): html, folder / "report.md": markdown}
     texts |= {folder / "figures" / f"{name}.svg": svg for name, svg in figures.items()}
     for path, text in texts.items():

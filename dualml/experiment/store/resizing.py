@@ -26,11 +26,11 @@ Loaded = tuple[Progress, Arrays, dict[str, Arrays], Arrays]
 
 
 def load_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
-    """Load the checkpoints of all ranks, written after the same update.
+    """Load the checkpoints of ranks 0 … ``ranks`` − 1, if all were written after the same update.
 
     Returns:
-        Checkpoints by rank; empty if a rank has none or ranks are at different updates, so that the
-        trial has to start again.
+        Checkpoints by rank, see `load_checkpoint`; empty if a rank has none or ranks are at
+            different updates, so that the trial has to start again.
 
     Raises:
         UserError: a file is damaged.
@@ -71,7 +71,8 @@ def flatten_checkpoint(loaded: Loaded) -> dict[str, Any]:
 
 def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
     """Write checkpoints for the added ranks from the state of rank 0, and their records from rank
-    1's losses; do nothing if ``ranks`` is not above the number of those loaded.
+    1's losses; do nothing if ``ranks``, the new number of ranks, is not above the number of those
+    loaded, which must be at least two otherwise.
 
     Surplus checkpoints stay until `remove_surplus`, so that an interruption in between leaves a
     trial that can resume with the old number of ranks.

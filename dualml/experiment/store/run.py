@@ -244,7 +244,7 @@ class RunData:
 
     @functools.cached_property
     def contrast(self) -> ConfigDiff:
-        """Controlled comparison of the arms' settings."""
+        """Comparison of the settings of the arms that have trials."""
         return ConfigDiff(
             self.arms,
             {arm: plan["cut"] for arm, plan in self.splits.items() if plan.get("cut") is not None},
@@ -277,7 +277,8 @@ class RunData:
         return dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
 
     def main_arms(self) -> list[str]:
-        """Return the training arms of the first group that has any; empty if no arm trains."""
+        """Return the training arms of the first group that has any, with the group ``main`` before
+        others; empty if no arm trains."""
         for arms in self.groups().values():
             if train := [a for a in arms if self.arms[a].get("kind", "train") == "train"]:
                 return train
@@ -291,8 +292,8 @@ class RunData:
 
 
 def partition_key_of(settings: JsonMapping, seed: int) -> str:
-    """Return the key of an arm's partition; empty without one, and if this version cannot read
-    it."""
+    """Return the key of the partition (`partition_key`) of an arm with these settings for a seed;
+    empty without a partition, and if this version cannot read the settings."""
     if not settings.get("partition"):
         return ""
     return _key(json.dumps(settings, sort_keys=True, default=str), seed)
@@ -300,7 +301,7 @@ def partition_key_of(settings: JsonMapping, seed: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _key(settings: str, seed: int) -> str:
-    """Return the key of an arm's partition from its settings as JSON; empty if they cannot be
+    """Return the `partition_key` of an arm from its settings as JSON; empty if they cannot be
     read."""
     try:
         return partition_key(make_arm(json.loads(settings)), seed)

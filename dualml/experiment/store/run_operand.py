@@ -41,11 +41,12 @@ class RunOperand:
         return self.run.by_key()
 
     def spec(self, arm: str) -> ModelSpec:
-        """Return the model that an arm trains."""
+        """Return the model that the arm of this name trains."""
         return self.plan.models.get(self.experiment.arms[arm].variant, self.plan.model)
 
     def initial_sha256(self, key: Key) -> str:
-        """Return the SHA-256 of a trial's initial weights, over names and values."""
+        """Return one SHA-256 over the initial weights of the trial ``key``: over their names and
+        the SHA-256 of each."""
         arm, _, seed = key
         model = self.experiment.arms[arm].variant
         place = f"seed{seed}/{model}/" if model in self.plan.models else f"seed{seed}/"
@@ -81,7 +82,8 @@ def read_run_operand(folder: Path) -> RunOperand:
 
 
 def are_run_operands(a: Path, b: Path) -> bool:
-    """Return whether each of two folders is a run folder or a baseline; False if neither is.
+    """Return whether both of two folders have a ``run.json``, as a run folder or a baseline has;
+    False if neither does.
 
     Raises:
         UserError: only one of them is.

@@ -29,7 +29,8 @@ STATUSES = ("ok", "failed", "unsupported")
 
 
 def check_trial_folder(text: str) -> str:
-    """Return ``text`` if it is the folder of a trial; raise `ValueError` if not."""
+    """Return ``text`` if it is the path of a trial's folder, ``trials/…`` with allowed names,
+    relative to the run folder; raise `ValueError` if not."""
     first, *names = text.split("/", 8)
     if first != "trials" or not 0 < len(names) < 8 or not all(map(is_file_name, names)):
         raise ValueError("no folder of a trial")
@@ -65,25 +66,26 @@ class RankFailure(Record):
 
 
 def announcement_file(number: int) -> JsonFile[Announcement]:
-    """Return the file type of announcement ``number``, from 0, relative to the run folder."""
+    """Return the file type of announcement ``number``, from 0, which is read and written in the run
+    folder."""
     return JsonFile(f"{SESSIONS}/{number}.json", Announcement)
 
 
 def failure_file(number: int, rank: int) -> JsonFile[RankFailure]:
-    """Return the file type of a rank's failure in session ``number``, relative to the run
-    folder."""
+    """Return the file type of a rank's failure in session ``number``, which is read and written in
+    the run folder."""
     return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", RankFailure)
 
 
 def announce(run: Path, number: int, next_session: Announcement) -> None:
-    """Write announcement ``number``, from 0, of the next trials, for the other ranks to read; only
-    rank 0 calls it."""
+    """Write announcement ``number``, from 0, of the next trials to the run folder, for the other
+    ranks to read; only rank 0 calls it."""
     (run / SESSIONS).mkdir(exist_ok=True)
     announcement_file(number).write(run, next_session)
 
 
 def count_announcements(run: Path) -> int:
-    """Return the number of announcements in a row from number 0, that of the end included."""
+    """Return the number of consecutive announcements from number 0 on, that of the end included."""
     number = 0
     while (run / announcement_file(number).name).exists():
         number += 1
@@ -91,8 +93,8 @@ def count_announcements(run: Path) -> int:
 
 
 def announce_end(run: Path, start: str, why: str = "") -> None:
-    """Announce to the other ranks, as the next announcement, that no more trials follow; ``why`` is
-    the error that ended the run, empty without one."""
+    """Announce to the other ranks, as the next announcement, that no more trials follow; ``start``
+    identifies the launcher's start, ``why`` is the error that ended the run, empty without one."""
     announce(run, count_announcements(run), Announcement(places=None, start=start, why=why))
 
 
@@ -109,8 +111,9 @@ def has_ended(run: Path) -> bool:
 
 
 def clear_sessions(run: Path) -> None:
-    """Remove the messages of an earlier start, the trials' rendezvous folders, and temporary files
-    whose writers were killed (`dualml.common.files.write_bytes`, `dualml.launch.file_service`)."""
+    """Remove from the run folder the messages of an earlier start, the trials' rendezvous folders,
+    and temporary files whose writers were killed (`dualml.common.files.write_bytes`,
+    `dualml.launch.file_service`)."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)
     for board in run.glob(f"trials/*/*/*/{BOARD}"):
         shutil.rmtree(board, ignore_errors=True)
@@ -121,8 +124,8 @@ def clear_sessions(run: Path) -> None:
 
 
 def iter_failures(run: Path, number: int) -> Iterator[tuple[int, Path, RankFailure]]:
-    """Yield the failures of a session: rank, file and content. A file that cannot be read, as
-    another machine may send it, yields a failure with code −1 that says so."""
+    """Yield the failures of session ``number``: rank, file and content. A file that cannot be read,
+    as another machine may send it, yields a failure with code −1 that says so."""
     for path in sorted((run / SESSIONS).glob(f"{number}.rank*.json")):
         digits = path.stem.partition(".rank")[2]
         if not re.fullmatch("[0-9]{1,9}", digits):

@@ -123,7 +123,7 @@ def decided_comparisons(run: RunData) -> list[TrialComparison]:
 
 
 def trial_key(trial: Trial) -> dict[str, str | int]:
-    """Return the columns that identify a trial."""
+    """Return ``arm``, ``backend`` and ``seed`` of a trial, the columns that identify it."""
     return {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
 
 
@@ -133,7 +133,8 @@ def empty_table(names: Sequence[str]) -> Table:
 
 
 def append_rows(table: Table, rows: Iterable[JsonMapping]) -> None:
-    """Append rows to the columns of a table, in place, with None for missing values."""
+    """Append rows to the columns of a table, in place, with None for missing values; values without
+    a column are left out."""
     for row in rows:
         for name, values in table.items():
             values.append(row.get(name))

@@ -23,12 +23,12 @@ TraceKey = Annotated[str, Field(pattern=KEY)]
 
 @dataclass(frozen=True)
 class TraceTensorFile:
-    """One kind of safetensors file of a trial."""
+    """One kind of safetensors file of a trial, called ``name`` in a folder."""
 
     name: str
 
     def write(self, folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write arrays by name."""
+        """Write arrays, by name, to the file in ``folder``, in place of an earlier one."""
         write_bytes(folder / self.name, save(dict(arrays)))
 
     def read(self, folder: Path) -> Arrays:
@@ -41,11 +41,11 @@ TRACE = TraceTensorFile("trace.safetensors")
 
 
 def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Read the final weights in the order of ``shapes``, which the file does not keep; other
-    tensors in it are left out.
+    """Read the final weights from ``folder``, in the order of ``shapes`` (name → shape), which the
+    file does not keep; other tensors in it are left out.
 
     Raises:
-        UserError: the file is damaged, or holds another model.
+        UserError: the file is missing, damaged, or holds another model.
     """
     path, arrays = folder / WEIGHTS.name, WEIGHTS.read(folder)
     for name, shape in shapes.items():
@@ -56,13 +56,13 @@ def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
 
 
 def read_trace(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Read the tensors of the traced updates.
+    """Read the tensors of the traced updates from ``folder``, ``PHASE/STEP/TENSOR`` → array.
 
     Args:
         shapes: parameter → its shape, which its gradient and its updated value share.
 
     Raises:
-        UserError: the file is damaged, or of another model.
+        UserError: the file is missing, damaged, or of another model.
     """
     path, arrays = folder / TRACE.name, TRACE.read(folder)
     for key, array in arrays.items():

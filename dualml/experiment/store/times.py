@@ -26,6 +26,7 @@ class ColumnFile:
 
     Args:
         ending: file name after ``rankR.``.
+        columns: names of the columns.
         packed: whether the archive is compressed.
     """
 
@@ -34,7 +35,7 @@ class ColumnFile:
     packed: bool
 
     def path(self, trial: Path, rank: int) -> Path:
-        """Return the path of a rank's file."""
+        """Return the path of a rank's file in the folder of a trial."""
         return trial / f"rank{rank}.{self.ending}"
 
     def write(self, trial: Path, rank: int, columns: Mapping[str, Any]) -> None:
@@ -60,7 +61,8 @@ class ColumnFile:
         return columns
 
     def read_all(self, trial: Path, ranks: int) -> list[Columns]:
-        """Read the columns of all ranks; raise `UserError` if a file is missing or damaged."""
+        """Read the columns of ranks 0 … ``ranks`` − 1, one dict each; raise `UserError` if a file
+        is missing or damaged."""
         return [self.read(trial, rank) for rank in range(ranks)]
 
 

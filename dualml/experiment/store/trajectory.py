@@ -52,10 +52,11 @@ class Trajectory:
 def read_trajectory(
     folder: Path, backend: str, parameters: Mapping[str, tuple[int, ...]]
 ) -> Trajectory:
-    """Read the trajectory of a trial that ended well.
+    """Read the trajectory of a trial that ended well from its folder.
 
     Args:
-        parameters: the plan's shapes, in layer order.
+        backend: the trial's backend.
+        parameters: name → shape by the plan, in layer order.
 
     Raises:
         UserError: a file of the trial is missing or damaged.

@@ -107,7 +107,8 @@ RESULT = JsonFile("result.json", TrialResult)
 
 
 def trial_folder(run: Path, key: Key) -> Path:
-    """Return the folder of a trial in a run folder."""
+    """Return the folder of the trial ``key`` (arm, backend, seed) in a run folder, which may not
+    exist."""
     arm, backend, seed = key
     return run / "trials" / arm / backend / f"seed{seed}"
 
@@ -118,24 +119,25 @@ def run_folder_of(trial: Path) -> Path:
 
 
 def log_path(trial: Path, rank: int) -> Path:
-    """Return the path of the output of a rank's process."""
+    """Return the path of the file with the output of a rank's process, in the folder of a trial."""
     return trial / f"rank{rank}.log"
 
 
 def rendezvous_path(trial: Path) -> Path:
-    """Return the folder in a trial's folder through which its ranks find one another."""
+    """Return the folder, in a trial's folder, through which its ranks find one another."""
     return trial / BOARD
 
 
 def find_logs(folder: Path) -> list[Path]:
-    """Return the output files of a trial's processes, or of a run's processes started over SSH, by
-    rank."""
+    """Return the output files (``rankR.log``) in the folder of a trial, or in that of a run's
+    processes started over SSH, sorted by rank; empty if the folder cannot be read."""
     ranks = [(LOG.fullmatch(path.name), path) for path in _files(folder)]
     return [path for _, path in sorted((int(m[1]), path) for m, path in ranks if m)]
 
 
 def rank_files(run: Path) -> Iterator[Path]:
-    """Yield all files that ranks of a run have written: records, logs, measurements."""
+    """Yield all files and folders of a run's trials whose names begin with ``rank``: records, logs,
+    measurements of ranks; in no order."""
     return run.glob("trials/*/*/*/rank*")
 
 

@@ -45,7 +45,7 @@ class TrialComparison(Comparison):
 
     @property
     def arm(self) -> str:
-        """The arm that was compared."""
+        """Name of the arm that was compared."""
         return self.arms[0]
 
     @property
@@ -77,7 +77,8 @@ class TrialComparison(Comparison):
         return max((float(r) for r in ratios if r is not None), default=None)
 
     def describe(self) -> JsonObject:
-        """Return the entry of ``parity.json``."""
+        """Return the entry of ``parity.json``, with the names of what was compared, as JSON
+        values."""
         key = {"arm": self.arm, "seed": self.seed, "a": self.a, "b": self.b}
         return {**key, **self.describe_result()}
 
@@ -115,7 +116,7 @@ class Serial(TrialComparison):
 
     @property
     def against(self) -> str:
-        """The arm that the compared one must equal."""
+        """Name of the arm that the compared one must equal."""
         return self.arms[1]
 
     @property
@@ -124,13 +125,15 @@ class Serial(TrialComparison):
         return self.a
 
     def describe(self) -> JsonObject:
-        """Return the entry of ``parity.json``."""
+        """Return the entry of ``parity.json``, with ``backend`` and ``against`` in place of two
+        backends, as JSON values."""
         key = {"arm": self.arm, "seed": self.seed, "backend": self.a, "against": self.against}
         return {**key, **self.describe_result()}
 
 
 def specify(found: TrialComparison, kind: type[C], **values: Any) -> C:
-    """Return the same result as one of another kind, with other values of some attributes."""
+    """Return a copy of ``found`` as a comparison of type ``kind``, with other values of some
+    attributes."""
     return kind(**{**vars(found), **values})
 
 
@@ -152,18 +155,19 @@ class RunVerdicts:
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of all backend and baseline comparisons; ``equal`` if nothing was
-        compared. Methods in low precision do not count."""
+        """The worst verdict of `comparisons` and `serial`; ``equal`` if they have none. Methods in
+        low precision (`lowered`) do not count."""
         every = (*self.comparisons, *(self.serial or ()))
         return worst_verdict(one.verdict for one in every) or "equal"
 
     def select(self, wanted: Callable[[TrialComparison], bool]) -> RunVerdicts:
-        """Return the verdicts with the comparisons of backends and baselines that are wanted."""
+        """Return a copy with only those comparisons of `comparisons` and `serial` for which
+        ``wanted`` is true; `lowered` stays."""
         serial = None if self.serial is None else tuple(filter(wanted, self.serial))
         return replace(self, comparisons=tuple(filter(wanted, self.comparisons)), serial=serial)
 
     def describe(self) -> JsonObject:
-        """Return the content of ``parity.json``."""
+        """Return the content of ``parity.json``, as JSON values."""
         content: JsonObject = {
             "format": PARITY.version,
             "settings": dict(self.settings),
@@ -177,7 +181,7 @@ class RunVerdicts:
 
 
 def restore_verdicts(record: ParityRecord) -> RunVerdicts:
-    """Return the verdicts that a file holds."""
+    """Return the verdicts that the record of ``parity.json`` holds."""
     return RunVerdicts(
         tuple(
             TrialComparison(arms=(c.arm, c.arm), sides=(c.a, c.b), **result_fields(c))
@@ -196,7 +200,8 @@ def restore_serial(record: SerialRecord) -> Serial:
 
 
 def result_fields(record: ComparisonRecord | SerialRecord) -> dict[str, Any]:
-    """Return the attributes of a comparison that all records have."""
+    """Return the attributes of a comparison, as keyword arguments of its class, that records of
+    both kinds have."""
     content = record.describe()
     tables = {key: content.get(key) or {} for key in ("evidence", "phases", "curve", "outcome")}
     return {

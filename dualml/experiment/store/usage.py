@@ -101,7 +101,7 @@ class Usage(Record):
 
 
 def usage_path(trial: Path, rank: int) -> Path:
-    """Return the path of a rank's samples."""
+    """Return the path of a rank's samples of resource usage in the folder of a trial."""
     return trial / NAME.format(rank)
 
 
@@ -111,8 +111,8 @@ def encode_sample(sample: Sample) -> bytes:
 
 
 def parse_samples(lines: Iterable[bytes]) -> list[Sample]:
-    """Parse the lines as samples, and skip those that cannot be parsed: a line may be incomplete,
-    and monitoring must never stop a caller."""
+    """Return the samples of resource usage in these lines, without those that cannot be parsed: a
+    line may be incomplete, and monitoring must never stop a caller."""
     samples = []
     for text in lines:
         try:
@@ -131,8 +131,8 @@ def read_usage(trial: Path, rank: int) -> list[Sample]:
 
 
 def last_samples(path: Path) -> list[Sample]:
-    """Read the last few samples of a growing file, oldest first, so that the last two give current
-    rates; empty if it cannot be read."""
+    """Return the last few samples of the growing file ``path``, oldest first, so that the last two
+    give current rates; empty if it cannot be read."""
     try:
         with open_to_read(path) as file:
             size = file.seek(0, 2)
@@ -143,8 +143,9 @@ def last_samples(path: Path) -> list[Sample]:
 
 
 def counter_rate(before: Sample, after: Sample, key: str) -> float | None:
-    """Return the increase per second of the cumulative number ``key`` between two samples, at least
-    0; None if it is unknown, no time has passed, or another process has begun."""
+    """Return the increase per second of the cumulative attribute ``key``, such as ``cpu_s``,
+    between two samples, at least 0; None if it is unknown, no time has passed, or another process
+    has begun."""
     a, b, seconds = getattr(before, key), getattr(after, key), after.at - before.at
     if a is None or b is None or before.pid != after.pid or seconds <= 0:
         return None
@@ -153,8 +154,8 @@ def counter_rate(before: Sample, after: Sample, key: str) -> float | None:
 
 
 def summarize_samples(samples: Sequence[Sample]) -> Usage | None:
-    """Summarize samples by means and peaks; None if there are fewer than two samples of one
-    process."""
+    """Return a rank's samples, in the order of time, summarized by means and peaks; None if no
+    process has two of them at different times."""
     runs = [list(own) for _, own in groupby(samples, key=lambda sample: sample.pid)]
     pairs = [pair for own in runs for pair in pairwise(own) if pair[1].at > pair[0].at]
     if not pairs:

@@ -28,7 +28,8 @@ QUICK_OPTIONS = ("--set", "arms.sgd.updates=10", "--set", "data.train=256", "--s
 
 
 class LabRun:
-    """The run of one backend on one device."""
+    """The finished run of one backend on one device, read from its folder; ``name`` is how tables
+    call it."""
 
     def __init__(self, folder: Path, backend: str, device: str) -> None:
         self.folder, self.backend = folder, backend
@@ -115,6 +116,11 @@ def compare_trials(
     of a table row: pair, verdict, largest distance in envelopes, both test accuracies, and the
     first divergence, if any.
 
+    Args:
+        a, b: the runs, with one plan.
+        arm: name of the arm; its first seed is compared.
+        envelopes: rounding envelopes that count; None for those of the two trials.
+
     Raises:
         TrialError: a trial failed or is missing, or the runs have different plans.
     """
@@ -133,8 +139,8 @@ def compare_trials(
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Run lab 1 on the device, on the CPU and on the reference; add a row per arm and pair of runs,
-    and one with the reason for each run or pair that failed."""
+    """Run lab 1 on the device, on the CPU and on the reference, and call ``add`` with a row per arm
+    and pair of runs, and one with the reason for each run or pair that failed."""
     devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFERENCE, "cpu")))
     together = len(devices) if job.threads >= 2 * len(devices) else 1
     job = replace(job, threads=max(1, job.threads // together))

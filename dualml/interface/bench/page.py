@@ -69,7 +69,7 @@ def section_table(section: Mapping[str, Any], words: Messages) -> Table:
 
 
 def column_unit(key: str, words: Messages) -> str:
-    """Return the unit of a column, or an empty string if it has none."""
+    """Return the unit of the column ``key``, or an empty string if it has none."""
     return words.get(f"bench.unit.{key}", "")
 
 

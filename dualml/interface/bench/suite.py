@@ -75,8 +75,9 @@ def suite_environ(job: BenchJob) -> dict[str, str]:
 
 
 def junit_counts(report: Path) -> dict[str, Any]:
-    """Read pytest's JUnit report: numbers of tests by outcome, errors counted as failures, and a
-    ``reason``: why some failed, or else why some were skipped."""
+    """Return the numbers of tests in pytest's JUnit report, ``passed``, ``failed`` (errors
+    included) and ``skipped``, and, if there is one, a ``reason``: why some failed, or else why some
+    were skipped."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
     failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))

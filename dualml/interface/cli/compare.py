@@ -88,7 +88,8 @@ def compare(
 
 
 def print_activity(words: Messages, activity: Activity, seconds: float) -> None:
-    """Print on standard error what a comparison is doing."""
+    """Print on standard error what a comparison is doing, and for how many seconds; an error of a
+    closed stream is ignored."""
     values = {"seconds": round(seconds), "n": activity.trials}
     with contextlib.suppress(OSError, ValueError):  # standard error was closed
         typer.echo(words(f"models.activity.{activity.phase}", **values), err=True)
@@ -119,8 +120,8 @@ def compare_traces_or_models(
 
 
 def read_seed(a: str, b: str, seeds: list[int]) -> int:
-    """Return the seed of a comparison of two models; raise `UserError` if A or B is none, or for
-    several seeds."""
+    """Return the one seed of a comparison of two models, 0 if ``seeds`` is empty. Raise `UserError`
+    for several seeds, or if A or B has no ``:``, so that it names no model."""
     if not (":" in a and ":" in b):
         raise operand_error(a, b)
     if len(seeds) > 1:

@@ -37,7 +37,8 @@ class WeightFileOptions:
     force: Annotated[bool, Option("--force")] = False
 
     def weight_options(self) -> WeightOptions:
-        """Return them as a comparison takes them."""
+        """Return the options about files, all but ``--map-only``, in the form that a comparison
+        takes."""
         from dualml.parity.models.weights.options import WeightOptions
 
         return WeightOptions(
@@ -137,10 +138,18 @@ def compare_models(
     matching: MatchingOptions,
     seed: int,
 ) -> ModelComparison:
-    """Compare two models.
+    """Compare two models, each named by ``file.py:Name`` or ``module:Name``, on the inputs of the
+    options; each runs in a process of its own.
 
     Args:
+        a, b: the models.
+        models: options about inputs, training and weights.
+        sides: framework, mode, device, dtype and environment of each model.
+        matching: map of parameter names, margin and time limit.
         seed: of the training, and of inputs that are drawn.
+
+    Raises:
+        UserError: the options are invalid, or a file cannot be read.
     """
     from dualml.experiment.comparison import Note
     from dualml.parity.models import run
@@ -181,7 +190,8 @@ def pair_models(
     matching: MatchingOptions,
     seed: int,
 ) -> ModelMap:
-    """Pair the parameters of two models; inputs, for what names do not pair, may be left out."""
+    """Pair the parameters of two models, each named by ``file.py:Name`` or ``module:Name``, without
+    comparing values. Inputs, for parameters that names alone do not pair, may be left out."""
     from dualml.parity.models.weights import map_only
 
     inputs = None

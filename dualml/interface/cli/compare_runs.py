@@ -37,7 +37,8 @@ class RunComparisonOptions:
     markdown: Annotated[Path | None, Option(metavar="FILE")] = None
 
     def own_values(self) -> dict[str, Any]:
-        """Return option → value of those that apply to runs alone: every comparison has pages."""
+        """Return option → value of the options that apply to runs alone, so without those that
+        write pages (`PAGES`); None or an empty list if one was not given."""
         values = self.option_values()
         return {option: value for option, value in values.items() if option not in PAGES}
 
@@ -49,7 +50,8 @@ class RunComparisonOptions:
 def compare_folders(
     a: str, b: str, options: RunComparisonOptions, seeds: Sequence[int], margin: float
 ) -> RunComparison:
-    """Compare two run folders."""
+    """Compare two run folders, or baselines of runs, by the options; an empty ``seeds`` means all
+    seeds. Raise `UserError` for a malformed option, and if they cannot be compared."""
     from dualml.parity.against import compare_runs
 
     both = dict(parse_pair("--backend", word, allow_single=True) for word in options.backend or [])

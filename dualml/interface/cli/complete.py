@@ -42,8 +42,8 @@ def exercises() -> Iterable[str]:
 
 
 def arms(context: typer.Context) -> list[str]:
-    """List the arms and groups, and ``all``, of the lab that precedes on the command line, or only
-    the arms of a run that does; empty if there is neither."""
+    """List the arms and groups, and ``all``, of the experiment that stands before on the command
+    line, or the arms only of a run folder; empty if there is neither."""
     from dualml.common.errors import UserError
     from dualml.common.files import read_json, read_toml
     from dualml.experiment.find import locate

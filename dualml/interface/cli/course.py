@@ -157,12 +157,8 @@ def check_files(
 
 @contextlib.contextmanager
 def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
-    """Report a fault of the machine in one line, as the reason why a file could not be checked;
-    other errors pass.
-
-    Raises:
-        UserError: replaces the error that the fault raised.
-    """
+    """Raise `UserError` instead of an error inside the block that is a fault of the machine, such
+    as a full disk, and say that ``file`` could not be checked because of it; other errors pass."""
     from dualml.course.faults import kind_of_fault
 
     try:

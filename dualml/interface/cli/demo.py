@@ -43,7 +43,8 @@ def demo(
 
 
 def make_temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that is removed at the end; raise `UserError` if none can be made."""
+    """Make a temporary folder that is removed when its ``with`` block is left; raise `UserError` if
+    none can be made."""
     try:
         return tempfile.TemporaryDirectory(prefix="dualml-demo-", ignore_cleanup_errors=True)
     except OSError as error:

@@ -134,7 +134,9 @@ def print_listings(entry: DifferenceEntry, words: Mapping[str, str], console: Co
 def print_side_by_side(
     parts: Sequence[tuple[str, str | None]], words: Mapping[str, str], console: Console
 ) -> None:
-    """Print listings side by side if the console is wide enough, otherwise one after the other."""
+    """Print listings of Python code under their headings, side by side if the console is wide
+    enough, otherwise one after the other. In ``parts``, None stands for code that stays
+    unchanged."""
     shown = [
         (
             Text(head, "bold"),

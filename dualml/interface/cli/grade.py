@@ -156,7 +156,8 @@ def check_folders(folder: Path, out: Path) -> None:
 def grade_with_progress(
     request: GradingRequest, found: Sequence[Submission], jobs: int, words: Messages, *, quiet: bool
 ) -> dict[str, SubmissionResult]:
-    """Grade all students with a progress bar; return student → result."""
+    """Grade the submissions ``found``, at most ``jobs`` at a time, with a progress display unless
+    ``quiet``; return student → result."""
     from dualml.course.grading.grade import grade as grade_class
     from dualml.runner.session.progress import show_activity
 
@@ -182,7 +183,8 @@ def show_class(
     written: Sequence[Path],
     words: Messages,
 ) -> None:
-    """Print who was not graded and why, the number of graded students, and the files written."""
+    """Print who was not graded and why, who was passed over (``others``), the number of graded
+    students, and the files written."""
     from dualml.course.grading.tables import state_of
 
     for student, result in results.items():

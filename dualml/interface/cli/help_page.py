@@ -38,7 +38,8 @@ class Row:
 
 
 def print_help_page(command: Any, context: Any) -> None:
-    """Print the help page of a command or a group of commands to standard output."""
+    """Print the help page of a command or a group of commands to standard output. ``context`` is
+    the parser's context of that command."""
     terminal = find_terminal()
     print("\n".join(format_page(command, context, terminal)))
 
@@ -117,8 +118,8 @@ def describe_default(parameter: Any, context: Any) -> str:
 
 
 def describe_value(parameter: Any) -> str:
-    """Return what stands for the value of a parameter: its own name for it, or its type with its
-    bounds; empty for a flag."""
+    """Return the placeholder for the value of a parameter in the help: its metavar, or its type
+    with its bounds; empty for a flag."""
     if getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
         return ""
     if parameter.metavar and parameter.param_type_name == "option":
@@ -180,8 +181,9 @@ def format_rows(rows: Sequence[Row], width: int, terminal: Terminal) -> Iterator
 
 
 def fit_columns(rows: Sequence[Row], width: int) -> list[int]:
-    """Return the widths of the columns of names that leave `MIN_TEXT_COLUMNS` for texts, for all
-    rows, or for all but a third, the widest; empty if there are no such widths."""
+    """Return the widths of the columns before the texts that leave at least `MIN_TEXT_COLUMNS` for
+    the texts: those that all rows need or, if that is too much, that at least two thirds of the
+    rows need, the narrowest ones. An empty list if there are none."""
     fitting = sorted(([display_width(text) for text, _ in row.cells] for row in rows), key=sum)
     while fitting and len(fitting) * 3 >= len(rows) * 2:
         columns = [max(column) for column in zip(*fitting, strict=True)]

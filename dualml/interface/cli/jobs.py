@@ -51,7 +51,7 @@ def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def print_status(number: int, status: str, json: bool, lang: str) -> None:
-    """Print the number and the state of a job."""
+    """Print the number and the state of a job, as JSON or as a sentence."""
     from dualml.common.words import Messages
 
     if json:

@@ -28,7 +28,8 @@ class Command(TyperCommand):
         print_help_page(self, ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line; texts are not checked."""
+        """Parse the command line and return the remaining words; values of parameters that take any
+        text pass unchecked (`accept_texts`)."""
         accept_texts(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
@@ -45,10 +46,11 @@ class Command(TyperCommand):
 
 
 def accept_texts(parameters: Iterable[Any]) -> None:
-    """Make parameters accept no value, and those that take any text an ASCII one, as it is.
+    """Change parameters in place so that they accept no value, and those that take any text an
+    ASCII one, without the parser's own check.
 
-    The parser's own check changes nothing about such a text, and the first one imports pydantic,
-    which takes longer than everything else that a short command does.
+    That check changes nothing about such a text, and the first one imports pydantic, which takes
+    longer than everything else that a short command does.
     """
     for parameter in parameters:
         is_single = not parameter.multiple and parameter.nargs == 1
@@ -57,8 +59,9 @@ def accept_texts(parameters: Iterable[Any]) -> None:
 
 
 def process_text(parameter: Any, check: Callable[..., Any], context: Any, value: Any) -> Any:
-    """Return the value of a parameter, by its callback, if it has one; anything but an ASCII text
-    for a parameter of texts, or no value for one that needs none, goes through ``check``."""
+    """Return the value of a parameter, by its callback if it has one. Anything but an ASCII text
+    for a parameter of texts, or no value for one that needs none, goes through ``check``, the
+    parser's own check, instead."""
     is_text = parameter.type_descriptor.annotation is str and type(value) is str
     if not (value.isascii() if is_text else value is None and not parameter.required):
         return check(context, value)

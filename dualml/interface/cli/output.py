@@ -102,8 +102,15 @@ def print_json(value: Any, schema: str = "") -> None:
 
 
 def print_run(folder: Any, verdicts: RunVerdicts, lang: str, *, report: bool) -> None:
-    """Print the notice about its data, verdicts and findings of a finished run, and the path of its
-    report, or of its folder without ``report``."""
+    """Print, for a finished run, a notice about its dataset, if there is one, the verdicts, the
+    findings, and the path of the report, or of the run folder without ``report``.
+
+    Args:
+        folder: the run, a `RunFolder`.
+        verdicts: of the run.
+        lang: language of the texts.
+        report: whether a report was written.
+    """
     from dualml.experiment.store.report import report_path
 
     if notice := folder.run.data.notice:

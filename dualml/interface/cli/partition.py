@@ -128,7 +128,16 @@ def show_partition(
     notice: str | None,
     lang: str,
 ) -> None:
-    """Print the table of ranks, and the properties of the partition."""
+    """Print the table of ranks, and the properties of the partition.
+
+    Args:
+        rule: that made the partition.
+        statement: its statistics.
+        labels: of the dataset's training samples.
+        about: ``data``, ``seed`` and ``epoch``, for the title.
+        notice: about the dataset; None if there is none.
+        lang: language of the texts.
+    """
     from rich.console import Console
 
     words, console = section_messages(lang, "partition.shown"), Console(highlight=False)
@@ -150,10 +159,11 @@ def show_partition(
 def histogram_table(
     statement: PartitionStats, labels: Index, words: dict[str, str], width: int
 ) -> Table:
-    """Make a table with samples, label counts, EMD and JS of each of the first `MAX_ROWS` ranks,
-    and a row for the dataset.
+    """Make a table with one row for each of the first `MAX_ROWS` ranks, and one for the dataset:
+    samples, label counts, and the distance of the rank's labels from the dataset's by earth mover's
+    distance (EMD) and Jensen–Shannon divergence (JS).
 
-    Label counts are shaded cells; on a narrow terminal, bars in one cell.
+    Label counts are shaded cells; where ``width`` columns are too few, bars in one cell.
     """
     import numpy as np
 

@@ -90,7 +90,9 @@ def print_pipeline(given: Mapping[str, Any]) -> None:
 
 
 def show_pipeline(request: PipelineRequest, path: Path | None, lang: str) -> None:
-    """Print the grid, the bubble compared with theory, and load and live activations per rank."""
+    """Print the grid of a pipeline, its share of idle ticks compared with theory, and live
+    activations and, if passes have times, busy seconds per rank. ``path`` is the file of the grid,
+    if it has no name."""
     from rich.console import Console
 
     from dualml.planning.cost.units import format_seconds

@@ -126,7 +126,8 @@ def plan(
 
 
 def print_answer(model: str, options: dict[str, Any], output: PlanOutput) -> None:
-    """Search the layouts of a model, and print the answer, an export, or their JSON."""
+    """Search the layouts of a model, write the page and the export that were asked for, and print
+    the answer, the export, or JSON."""
     from dualml.planning.planner import request as requests
     from dualml.planning.planner.budget import check_price, parse_tokens
     from dualml.planning.planner.search import search_layouts

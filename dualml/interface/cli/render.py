@@ -53,10 +53,12 @@ def render_run(words: list[str], options: Mapping[str, Any]) -> None:
 def render_command(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any]
 ) -> None:
-    """Check the options of a command, then write the files that start it, as `render_run` does;
-    each worker is a container.
+    """Check the options of a command, then write the files that start it with Docker Compose or on
+    Kubernetes into the folder ``options["render"]``, and print their names; each worker is a
+    container.
 
     Args:
+        command: of each worker.
         size: number of workers.
         gpus: GPUs per worker.
         options: options of ``dualml submit``, as given.
@@ -73,8 +75,8 @@ def render_command(
 
 
 def check_render_folder(options: Mapping[str, Any]) -> None:
-    """Raise `UserError` if no folder is named, it is not empty, or an option does not apply to
-    them."""
+    """Raise `UserError` if no folder for the files is named, it is not empty, or an option was
+    given that files for Compose do not have."""
     from dualml.runner.render import files
 
     on = options["on"]

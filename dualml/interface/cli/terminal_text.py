@@ -47,7 +47,9 @@ def find_terminal() -> Terminal:
 
 
 def terminal_width(environ: Mapping[str, str]) -> int:
-    """Return the columns of the terminal, at least `MIN_WIDTH`."""
+    """Return the columns of the terminal, at least `MIN_WIDTH`: by ``TERMINAL_WIDTH`` or
+    ``COLUMNS`` in ``environ``, else those of the terminal itself, or `DEFAULT_WIDTH` where they are
+    unknown."""
     for name in ("TERMINAL_WIDTH", "COLUMNS"):
         if environ.get(name, "").isdecimal():
             return max(MIN_WIDTH, int(environ[name]))
@@ -60,7 +62,8 @@ def terminal_width(environ: Mapping[str, str]) -> int:
 
 
 def shows_styles(environ: Mapping[str, str]) -> bool:
-    """Return whether standard output shows styles."""
+    """Return whether standard output shows styles: never if ``NO_COLOR`` is set in ``environ``,
+    always if one of `FORCING` is, else on a terminal that is not ``dumb`` or ``unknown``."""
     if environ.get("NO_COLOR"):
         return False
     if any(environ.get(name) for name in FORCING):

@@ -55,9 +55,8 @@ def top(
 
 
 def run_folders(what: str | None) -> list[Path]:
-    """Return the run folders to show: the one that is named, or all.
-
-    Without a name these are the folders of all running jobs, and those in ``runs/``.
+    """Return the run folders to show: the one of the job number or the path ``what``, or without it
+    those of all running jobs, and those in ``runs/``.
 
     Raises:
         UserError: there is no such job or folder.

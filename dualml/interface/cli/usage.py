@@ -49,7 +49,7 @@ def translate(text: str, lang: str) -> str:
 
 
 def fill_template(template: str, match: re.Match[str]) -> str:
-    """Fill a template with the groups of a match."""
+    """Fill the fields of a template, names in braces, with the named groups of a match."""
     return template.format(**match.groupdict())
 
 

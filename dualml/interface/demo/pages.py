@@ -94,7 +94,8 @@ class DemoPages(Pages):
 
 
 def recorded_on(facts: RecordingFacts, words: Messages) -> str:
-    """Say when, where and with what a recording was made."""
+    """Return a sentence that says when, on which machine and with which versions a recording was
+    made."""
     return words("demo.recorded", date=facts.date, machine=facts.machine, versions=facts.versions)
 
 

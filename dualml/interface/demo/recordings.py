@@ -60,7 +60,7 @@ class RecordedPort:
 
 
 def read_facts(name: str) -> RecordingFacts:
-    """Read how a recording was made."""
+    """Read how the recording of a lab, or of the comparison (`PORT`), was made."""
     with open_recording(name) as file, zipfile.ZipFile(file) as packed:
         return RecordingFacts(**json.loads(packed.read("facts.json")))
 
@@ -96,5 +96,5 @@ def unpack_runs(folder: Path) -> None:
 
 
 def open_recording(name: str) -> IO[bytes]:
-    """Open the archive of a recording."""
+    """Open the zip archive of a recording for reading; ``name`` is one of `LABS`, or `PORT`."""
     return (files("dualml.interface.demo") / "recordings" / f"{name}.zip").open("rb")

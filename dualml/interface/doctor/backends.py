@@ -59,6 +59,7 @@ def _stop_finding(info: BackendInfo, ended: ProcessResult, seconds: float) -> Do
 
 
 def _problem_finding(info: BackendInfo, how: str, **values: Any) -> DoctorFinding:
-    """Return a finding with the advice to reinstall the framework."""
+    """Return a finding marked as ``problem``, with the message ``doctor.says.HOW`` filled with
+    ``values``, and the advice to reinstall the framework."""
     fresh = info.install.replace("pip install", "pip install --force-reinstall")
     return make_finding(info.framework, "problem", how, "reinstall", command=fresh, **values)

@@ -119,7 +119,8 @@ def tested_releases(package: str) -> Iterator[Mapping[str, Any]]:
 
 
 def newest_torch(there: MachineFacts) -> TorchRelease | None:
-    """Return the newest release of PyTorch that fits, for the GPUs if the machine has any; or None.
+    """Return the newest release of PyTorch that fits, for the GPUs if the machine has any; None if
+    no release does.
 
     Among the CUDA versions of a release, the newest that the driver fully supports is chosen; if
     there is none, the oldest that it can run.
@@ -157,8 +158,8 @@ def oldest_driver(version: str) -> str:
 
 
 def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) -> bool:
-    """Return whether PyTorch's build for this CUDA runs with the driver and on all GPUs; no GPUs
-    are no obstacle."""
+    """Return whether PyTorch's build for the CUDA version of ``row`` runs with the driver and on
+    all GPUs, whose compute ``capabilities`` are given; without any, the driver alone decides."""
     least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
     # Code built for a GPU also runs on later ones of the same major version.
     fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
@@ -171,7 +172,8 @@ def is_at_least(version: str, least: str) -> bool:
 
 
 def newest_mindspore(there: MachineFacts) -> Mapping[str, Any] | None:
-    """Return the newest release of MindSpore that fits, or None.
+    """Return the row of the newest release of MindSpore that fits, from `published_releases`, or
+    None if none does.
 
     On an NPU it has to match the installed CANN, if there is one.
     """

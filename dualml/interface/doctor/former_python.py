@@ -163,7 +163,8 @@ class _Visitor(ast.NodeVisitor):
                 self._bind(node.id, None)
 
     def _path_of(self, node: ast.AST | None) -> str | None:
-        """Return the dotted path of a name or of attributes of one; None if it is not ours."""
+        """Return the dotted path of a name, or of attributes of one, in one of our packages; None
+        for anything else."""
         if isinstance(node, ast.Name):
             return self.paths.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -186,7 +187,8 @@ class _Visitor(ast.NodeVisitor):
         return named if isinstance(named, type) else None
 
     def _class_of(self, node: ast.AST) -> type | None:
-        """Return the class of the value of an expression, where the file shows it."""
+        """Return the class of ours of an expression's value, where the source shows it: a call of
+        the class, or a variable bound to one; else None."""
         if isinstance(node, ast.Call):
             return self._named_class(node.func)
         return self.classes.get(node.id) if isinstance(node, ast.Name) else None
@@ -207,12 +209,13 @@ class _Visitor(ast.NodeVisitor):
 
 
 def is_ours(path: str) -> bool:
-    """Return whether a dotted path is of one of our packages."""
+    """Return whether a dotted path begins with ``dualml``, ``dualml_torch`` or ``dualml_ms``."""
     return path.partition(".")[0] in PATH_CHANGES
 
 
 def present_path(path: str) -> str:
-    """Return a dotted path of ours with the present path of its module."""
+    """Return a dotted path in one of our packages with the present path of its module, where that
+    has moved since version 0.1; else unchanged."""
     package, _, rest = path.partition(".")
     first, dot, below = rest.partition(".")
     moved = PATH_CHANGES[package].get(first, first)
@@ -232,7 +235,8 @@ def defined_names(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def former_members(owner: type) -> Mapping[str, str]:
-    """Return the former names of the members of a class, inherited ones as well, → present name."""
+    """Return former name → present name of the renamed members of a class of ours, inherited ones
+    included; empty for other classes."""
     found: dict[str, str] = {}
     for base in reversed(inspect.getmro(owner)):
         found |= FORMER_MEMBERS.get(f"{base.__module__}.{base.__qualname__}", {})
@@ -241,8 +245,9 @@ def former_members(owner: type) -> Mapping[str, str]:
 
 @functools.cache
 def resolve_name(path: str | None) -> tuple[Any, tuple[str, ...]]:
-    """Return what a dotted path of ours stands for, and what its former names are now; (None, ())
-    if nobody knows, as without the framework of a backend."""
+    """Return the object that a dotted path in one of our packages stands for, and a message for
+    each former name in it. The object is None for no path, and where it does not exist or cannot be
+    imported, as without the framework of a backend."""
     if path is None:
         return None, ()
     parts = path.split(".")

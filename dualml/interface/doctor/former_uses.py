@@ -36,8 +36,8 @@ class FormerUse(NamedTuple):
 
     Attributes:
         place: file, with a line or a cell.
-        message: what the name is now, or why it cannot be read.
-        is_read: whether it is a name.
+        message: what the name is now, or why the part cannot be read.
+        is_read: True for a former name, False for an unreadable part.
     """
 
     place: str
@@ -46,7 +46,9 @@ class FormerUse(NamedTuple):
 
 
 def examine_files(paths: Sequence[Path]) -> Iterator[DoctorFinding]:
-    """Yield a finding for each former name and each unreadable part, and one for all files.
+    """Yield a finding for each former name in the files and each part that cannot be read, and at
+    last one with the numbers of files, names and unreadable parts. Folders are searched at any
+    depth.
 
     Raises:
         UserError: a path does not exist, or there are more files than are read.
@@ -67,8 +69,12 @@ def examine_files(paths: Sequence[Path]) -> Iterator[DoctorFinding]:
 
 
 def list_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that can have former names, of folders all below them except hidden folders,
-    virtual environments and installed packages. Raises as `examine_files` does."""
+    """Yield the files among ``paths``, and of folders all files below them that can have former
+    names, except in hidden folders, virtual environments and installed packages.
+
+    Raises:
+        UserError: a path does not exist, or there are more than `MAX_FILES` files.
+    """
     count = 0
     for start in paths:
         if not start.exists():
@@ -81,7 +87,8 @@ def list_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder in the order of their names."""
+    """Yield the Python files, notebooks and TOML files of a folder, then those of the folders in
+    it, sorted by name; hidden folders, virtual environments and installed packages are skipped."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(
             name
@@ -95,7 +102,8 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def find_former_uses(path: Path) -> Iterator[FormerUse]:
-    """Yield the former names in a file, and what of it cannot be read."""
+    """Yield the former names in a file, and what of it cannot be read, with the reason; nothing is
+    raised for an unreadable file."""
     try:
         if not path.is_file():
             raise UserError("not a regular file")
@@ -113,7 +121,7 @@ def find_former_uses(path: Path) -> Iterator[FormerUse]:
 
 
 def find_former_keys(path: Path) -> Iterator[FormerUse]:
-    """Yield the former keys of an experiment file."""
+    """Yield the former keys of an experiment file; `UserError` if it is not TOML."""
     keys = WrittenKeys()
     keys.store(read_toml(path), str(path))
     for notice in keys.notices:
@@ -122,7 +130,8 @@ def find_former_keys(path: Path) -> Iterator[FormerUse]:
 
 
 def find_in_notebook(path: Path) -> Iterator[FormerUse]:
-    """Yield the former names in the code cells of a notebook, whose names hold in later cells, too.
+    """Yield the former names in the code cells of a notebook; names that a cell defines hold in
+    later cells as well. A cell that is no Python is yielded as unreadable.
 
     Raises:
         ValueError: it is no notebook.
@@ -138,8 +147,12 @@ def find_in_notebook(path: Path) -> Iterator[FormerUse]:
 
 
 def read_cell(scan: FormerNameScan, source: str) -> list[tuple[int, str]]:
-    """Return the former names in a cell, without the lines of IPython if it is no Python as it is;
-    none in a cell of another language."""
+    """Return line and message of each former name in a cell, without the lines of IPython if it is
+    no Python as it is; none in a cell of another language.
+
+    Raises:
+        SyntaxError, ValueError: the rest is no Python, or nested too deeply.
+    """
     lines = source.split("\n")
     magic = lines[0].split()[:1]
     if magic and magic[0].startswith("%%"):

@@ -85,8 +85,8 @@ def _network() -> Iterator[DoctorFinding]:
 
 
 def _data() -> Iterator[DoctorFinding]:
-    """Yield a finding on the location of each image dataset, as `dualml data list` finds it: a
-    warning if it is absent, a problem if damaged."""
+    """Yield a finding on the location of each image dataset: a warning if it is absent, a problem
+    if it is damaged."""
     from dualml.experiment.data.overview import list_image_datasets
 
     for row in list_image_datasets():

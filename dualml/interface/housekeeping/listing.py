@@ -120,7 +120,7 @@ def walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def runs_table(found: Sequence[RunRow], words: Messages) -> Table:
-    """Make the table of runs."""
+    """Make the table of runs, one row per run, in the given order."""
     columns = [
         Column(
             name,

@@ -57,10 +57,10 @@ def parse_age(text: str) -> float:
 
 
 def plan_named(rows: Sequence[RunRow], jobs: Jobs) -> RemovalPlan:
-    """Plan to remove exactly these runs; nothing is removed yet.
+    """Plan to remove all of these runs; nothing is removed yet.
 
     Raises:
-        UserError: one of them cannot be removed, with the reason.
+        UserError: one of them cannot be removed; the text says why.
     """
     at_work = pending_jobs(jobs)
     for row in rows:
@@ -109,7 +109,8 @@ def pending_jobs(jobs: Jobs) -> dict[Path, int]:
 
 
 def removal_obstacle(row: RunRow, at_work: Mapping[Path, int]) -> str:
-    """Return why a run folder must not be removed; empty if it may be."""
+    """Return why a run folder must not be removed; empty if it may be. ``at_work`` is the result of
+    `pending_jobs`."""
     run = row.summary
     if run.problem:
         return f"it cannot be read: {run.problem}"

@@ -45,7 +45,8 @@ class Cache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_or_create(self, key: Any, state: Any, make: Callable[[], T]) -> T:
-        """Return the value of ``key``, calling ``make`` if there is none for this state.
+        """Return the value of ``key``, calling ``make`` without arguments if there is none yet, or
+        if it was made for another ``state``.
 
         A `UserError` of ``make`` is cached and raised again. Only threads that want the same key
         wait for one another.

@@ -26,7 +26,8 @@ class HeadTooLong(Exception):
 
 
 class Connections:
-    """The open connections, in slots for strangers and for guests."""
+    """The open connections, in slots of two kinds: for strangers, which have not shown the token
+    yet, and for guests, which have. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -11,7 +11,14 @@ from dualml.report.page.html import tag
 
 
 def checkbox(name: str, value: str, label: str, *, form: str = "", checked: bool = False) -> Markup:
-    """Make a checkbox of a form."""
+    """Make a checkbox of a form.
+
+    Args:
+        name, value: of the URL's parameter that it sets if it is checked.
+        label: its text for screen readers; nothing is shown.
+        form: id of its form, where it stands outside of the form.
+        checked: whether it is checked at first.
+    """
     start = tag(
         "input",
         type="checkbox",
@@ -25,7 +32,14 @@ def checkbox(name: str, value: str, label: str, *, form: str = "", checked: bool
 
 
 def select_box(name: str, label: str, options: Mapping[str, str], chosen: str) -> Markup:
-    """Make a drop-down list from value → text, with one value selected."""
+    """Make a drop-down list with its label.
+
+    Args:
+        name: of the URL's parameter that it sets.
+        label: text in front of it.
+        options: value → text.
+        chosen: the value that is selected at first.
+    """
     shown = [
         tag("option", text, value=value, selected="selected" if value == chosen else "")
         for value, text in options.items()
@@ -36,11 +50,13 @@ def select_box(name: str, label: str, options: Mapping[str, str], chosen: str) -
 def form(
     parts: Sequence[Markup], kept: Mapping[str, Sequence[str]], words: Messages, anchor: str
 ) -> Markup:
-    """Make a form that the script submits on every change; without scripts its button does.
+    """Make a form of the page ``/run`` that the script submits on every change; without scripts its
+    button does.
 
     Args:
         parts: the controls.
-        kept: other parameters of the URL, which stay.
+        kept: other parameters of the URL and their values, which stay.
+        words: messages in the user's language.
         anchor: the section of the page to scroll to.
     """
     hidden = [

@@ -152,8 +152,8 @@ def y_axis(runs: Sequence[RunView], metric: str, words: Messages) -> Axis:
 def trial_marks(
     trials: Sequence[tuple[SeriesId, TrialView]], metric: str, axis: str, total: int
 ) -> list[Mark]:
-    """Make the marks of all trials of a panel, in a figure with ``total`` curves, which share a
-    limited number of points."""
+    """Make the marks (lines and end markers) of a metric for all trials of a panel; the ``total``
+    curves of its figure share a limited number of points."""
     points = max(MIN_CURVE_POINTS, min(MAX_CURVE_POINTS, MAX_FIGURE_POINTS // max(1, total)))
     return [
         mark for owner, trial in trials for mark in curve_marks(trial, owner, metric, axis, points)

@@ -67,7 +67,8 @@ class Gate:
         return name in own or is_ip_address(name)
 
     def is_authorized(self, asked: str, cookies: str | None) -> bool:
-        """Return whether the token is in the URL or in the cookie."""
+        """Return whether the token is ``asked``, the one in the URL, or in the Cookie header
+        ``cookies``."""
         return self.is_token(asked) or self.is_token(self.cookie_value(cookies, self.cookie))
 
     def is_token(self, token: str) -> bool:

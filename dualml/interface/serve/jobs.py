@@ -28,11 +28,13 @@ class CachedJobs(Jobs):
     cache: Cache
 
     def job(self, number: int) -> JobSpec:
-        """Return a job, from the cache if its file has not changed."""
+        """Return the request of a job, from the cache if its file has not changed; `UserError` if
+        there is none."""
         return self.cache.read(self.folder(number) / JOB.name, JOB.read)
 
     def state(self, number: int) -> JobState:
-        """Return the state of a job, from the cache if its file has not changed."""
+        """Return the recorded state of a job, from the cache if its file has not changed;
+        `UserError` if there is none."""
         return self.cache.read(self.folder(number) / STATE.name, STATE.read)
 
 

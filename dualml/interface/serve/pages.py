@@ -61,7 +61,7 @@ class Pages:
         self.monitor = JobMonitor(CachedJobs(self.jobs.path, self.cache))
 
     def run_paths(self) -> dict[str, Path]:
-        """Return all runs in ``root`` and of jobs as name → run folder."""
+        """Return name in URLs → run folder, of all runs in ``root``, and of the jobs shown."""
         return runs_by_name(self.root, self.monitor.run_folders())
 
     def run_path(self, name: str) -> Path:
@@ -199,7 +199,8 @@ class Pages:
     # --- parts --------------------------------------------------------------------------------
 
     def state_part(self, run: RunSummary, words: Messages) -> list[Block]:
-        """Make the section about the state of a run."""
+        """Make the blocks about the state of a run: a table of one row, a link to its report if
+        there is one, and its path."""
         blocks: list[Block] = [tables.make_runs_table([run], words, selectable=False)]
         if is_regular(report_path(run.path)):
             link = tag("a", words("serve.report"), href=tables.page_url("report", run=run.id))
@@ -252,7 +253,16 @@ class Pages:
         words: Messages,
         without_log: bool,
     ) -> list[Markup | LiveBlock]:
-        """Make the section with a log, and the controls to choose it."""
+        """Make the section with the log that the query names, or the newest one, and the controls
+        to choose it.
+
+        Args:
+            there: name → log file.
+            run: the run.
+            query: of the URL.
+            words: messages in the user's language.
+            without_log: leave out the text of the log.
+        """
         if not there:
             return [make_live(Prose(words("serve.no_log"), small=True))]
         wanted = query_value(query, "log", there)
@@ -321,6 +331,6 @@ def query_without(query: Query, *names: str) -> dict[str, Sequence[str]]:
 
 
 def language_links(path: str, query: Query) -> dict[str, str]:
-    """Return language → URL of the same page in that language."""
+    """Return language → URL of the page ``path`` with the same query in that language."""
     kept = query_without(query)
     return {lang: f"{path}?{urlencode({**kept, 'lang': lang}, doseq=True)}" for lang in LANGUAGES}

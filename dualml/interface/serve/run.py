@@ -26,7 +26,11 @@ class TrialView:
     """View of a trial, complete or still running.
 
     Attributes:
+        record: the trial in ``run.json``.
         state: the state in ``run.json``, or ``running`` or ``waiting`` if the run is running.
+        world_size: number of its ranks.
+        full_batch: whether each batch is the whole training set.
+        curves: metric → what rank 0 has recorded so far.
         step: the last recorded update.
         problem: why the records cannot be read; empty if they can.
         size: bytes of the records that were read.
@@ -57,7 +61,10 @@ class RunView:
     """View of a run at one point in time.
 
     Attributes:
-        groups: group → arms, with ``main`` first.
+        summary: its row in the list of runs.
+        record: the content of ``run.json``.
+        trials: its trials, in the order of ``run.json``.
+        groups: group → its arms that have trials, with ``main`` first.
     """
 
     summary: RunSummary
@@ -107,8 +114,15 @@ class RunWatcher:
         found: RunSummary,
         now: Key | None,
     ) -> TrialView:
-        """Return the current view of a trial, whose state is ``running`` only if its key is
-        ``now``."""
+        """Return the current view of a trial.
+
+        Args:
+            run: the run folder.
+            record: the trial in ``run.json``.
+            arm: settings of its arm.
+            found: summary of the run.
+            now: key of the trial that is running; only that one gets the state ``running``.
+        """
         records = self.poll_records(trial_folder(run, record.key))
         size = records.size  # before the curves: they may have grown meanwhile
         state: str = record.status
@@ -134,7 +148,8 @@ class RunWatcher:
 
 
 def running_trial(run: Path, record: RunRecord) -> Key | None:
-    """Return the trial that is running, or None.
+    """Return the key of the trial that is running, or None; whether the run itself is running is
+    not checked.
 
     Of the trials that have not ended, it is the one whose records were opened last since it was
     prepared. If there are no records yet, it is the first of those that were prepared together

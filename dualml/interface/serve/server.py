@@ -46,6 +46,9 @@ class PageServer(socketserver.ThreadingTCPServer):
     """The server; its socket is bound on construction, and `serve_forever` answers requests.
 
     Args:
+        root: the folder whose runs are shown.
+        jobs: the jobs that are shown.
+        host, port: the address to listen on; port 0 for any that is free.
         lang: language of pages until the user chooses another.
         make_pages: makes the pages about the runs in a folder and the jobs.
 
@@ -155,7 +158,8 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_text(code, f"{int(code)}: {self.responses[code][0]}", {"Connection": "close"})
 
     def do_GET(self) -> None:
-        """Check host, token and slot of a GET request, and respond to it."""
+        """Respond to a GET request: 403 for a wrong Host header or without the token, 503 without a
+        free slot, else what its path asks for."""
         gate = self.server.gate
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a request body must not be read as the next request
@@ -195,7 +199,8 @@ class PageHandler(BaseHTTPRequestHandler):
             raise
 
     def route(self, path: str, query: Mapping[str, list[str]], words: Messages) -> None:
-        """Respond to the path of an authorized request."""
+        """Send the page or file that an authorized request for ``path`` asks for, 404 for an
+        unknown path. A `UserError` of a page passes: the caller responds to it."""
         pages = self.server.pages
         match path:
             case "/":
@@ -223,7 +228,8 @@ class PageHandler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse_method
 
     def reject(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
-        """Send an error, and close the connection to free its slot."""
+        """Send an error with the status ``code``, its ``text`` and the headers ``more``, and close
+        the connection to free its slot."""
         self.close_connection = True
         self.send_text(code, text, {"Connection": "close", **(more or {})})
 
@@ -234,7 +240,8 @@ class PageHandler(BaseHTTPRequestHandler):
         self.send_cacheable(html, "text/html")
 
     def send_cacheable(self, text: str, kind: str) -> None:
-        """Send text with an ETag, or 304 if the client has it already."""
+        """Send text of the media type ``kind`` with an ETag, or 304 without it if the client has it
+        already."""
         content = text.encode(errors="backslashreplace")
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         if self.headers["If-None-Match"] == tag:
@@ -259,7 +266,8 @@ class PageHandler(BaseHTTPRequestHandler):
     def send_content(
         self, code: int, content: bytes, kind: str, more: Mapping[str, str] | None = None
     ) -> None:
-        """Send headers and, unless the method is HEAD, content."""
+        """Send headers and, unless the method is HEAD, ``content``; ``kind`` is its media type, and
+        ``more`` are further headers."""
         self.send_headers(
             code, {"Content-Type": kind, "Content-Length": str(len(content)), **(more or {})}
         )

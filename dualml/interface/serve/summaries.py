@@ -101,8 +101,8 @@ def summarize_all(cache: Cache, paths: Mapping[str, Path]) -> list[RunSummary]:
 
 
 def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
-    """Summarize a run: its state, its progress and its worst verdict; one that cannot be read has a
-    ``problem`` instead."""
+    """Summarize the run in the folder ``path``: its state, its progress and its worst verdict; one
+    that cannot be read has a ``problem`` instead. ``name`` becomes its id."""
     try:
         head = cache.read(path / HEAD.name, HEAD.read)
     except UserError as error:

@@ -30,7 +30,8 @@ TONES: Mapping[str, Tone] = {**STATUS_TONES, "running": "near", "waiting": "", "
 
 
 def page_url(page: str = "run", /, **values: str | Sequence[str]) -> str:
-    """Return the URL, without host, of a page about a run, with ``values`` as its query."""
+    """Return the URL, without host, of the page ``/PAGE`` (``run``, ``report`` or ``log``), with
+    ``values`` as its query."""
     return f"/{page}?{urlencode(values, doseq=True)}"
 
 
@@ -72,7 +73,8 @@ def format_duration(seconds: float | None, words: Messages) -> str:
 
 
 def state_cell(name: str, words: Messages) -> Cell:
-    """Return the cell for the state of a run or a trial."""
+    """Return the cell for the state ``name`` of a run or a trial, in the user's language and with
+    its colour."""
     return Cell(
         words.get(f"serve.state.{name}", words.get(f"status.{name}", name)),
         TONES.get(name, "muted"),
@@ -119,9 +121,11 @@ def make_jobs_table(
 
 
 def make_runs_table(found: Sequence[RunSummary], words: Messages, *, selectable: bool) -> Table:
-    """Make the table of runs, one row per run.
+    """Make the table of runs, one row per run, in the given order.
 
     Args:
+        found: the runs.
+        words: messages in the user's language.
         selectable: add checkboxes to select runs for comparison.
     """
     read: Columns[RunSummary] = {

@@ -139,7 +139,8 @@ def misfit_reason(
 
 @dataclass
 class RemoteProcesses:
-    """The processes of the other ranks on this machine: ssh clients, or ranks themselves.
+    """The processes on this machine of all ranks but rank 0: ranks themselves, or ssh clients of
+    those on other machines.
 
     Args:
         processes: rank → process.
@@ -152,8 +153,8 @@ class RemoteProcesses:
     logs: Path
 
     def exit_reason(self) -> str | None:
-        """Return, as text, the first rank that has ended, even if well, and the last line it
-        printed or its exit code; None while all are running."""
+        """Return a text about a rank that has ended, even if well (of several, that with the lowest
+        number): the last line it printed, or its exit code; None while all are running."""
         for rank, process in self.processes.items():
             if (code := process.poll()) is not None:
                 said = last_lines(self.logs / f"rank{rank}.log", 1)

@@ -46,7 +46,8 @@ class UsageSampler:
         self.host, self.stop_event = socket.gethostname(), threading.Event()
 
     def on_event(self, event: JsonObject) -> None:
-        """Remember the progress that the rank reports."""
+        """Remember the ``phase``, ``done`` and ``total`` of an event of the rank, for the samples
+        from now on."""
         self.phase = str(event.get("phase") or "")
         self.done, self.total = event.get("done"), event.get("total")
 

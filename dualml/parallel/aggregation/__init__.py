@@ -34,7 +34,8 @@ SCHEMES = (ASYNCHRONOUS, NATIVE, REPLICAS)
 
 
 def strategy(name: str) -> Strategy:
-    """Return the strategy of that name.
+    """Return a new instance, with default settings, of the aggregation strategy that is registered
+    as ``name``, such as ``ring``; `SCHEMES` are no strategies.
 
     Raises:
         UserError: an unknown name; the message suggests the nearest known one.

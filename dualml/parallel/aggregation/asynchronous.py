@@ -76,8 +76,9 @@ class AsyncParameterServer(DataParallel):
         return True
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Return this rank's lazy loss and gradients; workers compute them at the parameters they
-        pulled last, rank 0 at those of its own last update."""
+        """Return this rank's lazy loss of the samples at ``part`` and its gradients times
+        ``factor``, one tensor per bucket; workers compute them at the parameters they pulled last,
+        rank 0 at those of its own last update."""
         return (
             self.compute_stale_gradient(part, factor)
             if self.comm.rank == 0
@@ -109,8 +110,9 @@ class AsyncParameterServer(DataParallel):
     # --- worker -----------------------------------------------------------------------------------
 
     def push_gradient(self, gradients: Sequence[Tensor]) -> None:
-        """Push this worker's gradient to the server, pull the parameters after its update and make
-        them this rank's. With ``free`` arrival, first announce the gradient in the store."""
+        """Push this worker's gradient, one tensor per bucket, to the server, wait for the
+        parameters after its update and make them this rank's. With ``free`` arrival, first announce
+        the gradient in the store."""
         if self.serves_on_arrival:
             self.comm.context.store.set(self.announcement_key(self.comm.rank), str(self.step_count))
         for g in gradients:
@@ -119,7 +121,8 @@ class AsyncParameterServer(DataParallel):
         self.buckets.assign(fresh)
 
     def announcement_key(self, rank: int) -> str:
-        """Return the store key under which a worker announces its gradient."""
+        """Return the key, in the key-value store of all ranks, under which worker ``rank`` sets the
+        number of the global batch whose gradient it pushes next."""
         return f"ready.{self.comm.context.key}.{self.comm.generation}.{rank}"
 
     # --- server -----------------------------------------------------------------------------------
@@ -136,8 +139,9 @@ class AsyncParameterServer(DataParallel):
         return loss, own
 
     def handle_push(self, rank: int, step: int, own: Sequence[Tensor] = ()) -> None:
-        """Receive the gradient of ``rank``, apply it as one update and send that rank the new
-        parameters; for rank 0 itself, apply its gradient ``own`` without messages."""
+        """Wait for the gradient of ``rank`` from global batch ``step`` (from 1), apply it as one
+        update and send that rank the new parameters; for rank 0 itself, apply its gradient ``own``
+        without messages."""
         if rank == 0:
             self.apply_gradient(own, 0, step)
             return
@@ -168,8 +172,8 @@ class AsyncParameterServer(DataParallel):
         return len(self.update_log) > before
 
     def catch_up(self, step: int) -> None:
-        """Serve until every worker has pushed its gradient of global batch ``step``; raise
-        `CommunicationError` if none comes within the timeout."""
+        """Serve until every rank's gradient of global batch ``step`` is applied; raise
+        `CommunicationError` if none arrives within the communicator's timeout."""
         last = time.monotonic()
         while any(done < step for done in self.steps):
             if self.serve_waiting():
@@ -195,15 +199,17 @@ class AsyncParameterServer(DataParallel):
         return {}
 
     def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean losses of the global batches on every rank; with ``free`` arrival rank 0
-        first applies all outstanding gradients."""
+        """Return the mean losses of the global batches, (updates,), on every rank, from each one's
+        (lazy loss, share of the batch); with ``free`` arrival rank 0 first applies all outstanding
+        gradients. All ranks call it."""
         if self.serves_on_arrival and self.comm.rank == 0:
             with self.delay_messages():
                 self.catch_up(self.step_count)
         return super().mean_losses(lazy)
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
-        """Return the gradient that this rank would push next, of its own samples."""
+        """Return the gradient that this rank would push next, of its own samples, by canonical
+        name; nothing is sent or updated."""
         part, _, factor = self.local_batch(batch)
         _, gradients = self.compute_stale_gradient(part, factor)
         return dict(self.buckets.unflatten(gradients))
@@ -216,8 +222,9 @@ class AsyncParameterServer(DataParallel):
         return {"stale": held, "counts": counts}
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
-        """Restore stale parameters and counters after global batch ``step``, which is n updates per
-        step; step 0 clears the log. With ``free`` arrival rank 0 first applies all outstanding
+        """Restore stale parameters and counters after global batch ``step``, taking their entries
+        out of ``state``; step 0 also clears the log. Return what is left of ``state`` and the
+        updates made, n per global batch. With ``free`` arrival rank 0 first applies all outstanding
         gradients."""
         if self.serves_on_arrival and self.rank == 0:
             self.catch_up(self.step_count)  # no gradient may be pending now
@@ -234,8 +241,9 @@ class AsyncParameterServer(DataParallel):
     version_offset = 0  # updates applied before the first one in the log
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
-        """Return the first and last update in the range that the server ends with the gradient of
-        another rank, to which it has just sent its parameters."""
+        """Return the first and the last global batch among ``first`` … ``last`` in which the server
+        handles another rank than 0 at the end, to which it has then just sent its parameters; with
+        ``free`` arrival, ``first`` and ``last`` themselves."""
         if self.serves_on_arrival:
             return super().steps_to_compare(first, last)
         by_others = (t for t in range(first, last + 1) if self.arrival_order(t)[-1])
@@ -243,20 +251,22 @@ class AsyncParameterServer(DataParallel):
         return sorted({t for ends in (by_others, back) for t in [next(ends, 0)] if t})
 
     def copies(self) -> WeightCopies | None:
-        """Return the weights of rank 0 and of the rank served last, which must be equal; None if
-        that is rank 0 itself."""
+        """Return this rank's trainable weights, to be compared between rank 0 and the rank served
+        last; None on all ranks if that is rank 0 itself. All ranks call it."""
         weights = self.model.trainable_weights()
         last = self.update_log[-1][1] if self.update_log else 0
         last = int(self.comm.numpy(self.comm.broadcast(self.comm.tensor(np.array([last]))))[0])
         return WeightCopies(weights, (0, last)) if last else None
 
     def finish_training(self) -> None:
-        """Share the running statistics; rank 0 computes the staleness of all gradients."""
+        """Give all ranks rank 0's running statistics, all of which call it; rank 0 also computes
+        the staleness of all gradients in the log."""
         super().finish_training()
         if self.rank == 0:
             self.staleness = {"staleness": staleness_stats(self.update_log, self.size)}
 
     def summary(self) -> dict[str, Any]:
-        """Return how messages are exchanged, and on rank 0 the staleness of all gradients."""
+        """Return under ``how`` how messages are exchanged, and on rank 0, once training is
+        finished, under ``staleness`` the staleness of all gradients."""
         how = {"exchange": str(self.comm.implementation_of("exchange"))}
         return {"how": how, **self.staleness}

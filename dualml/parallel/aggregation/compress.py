@@ -51,7 +51,8 @@ class TopK:
 
     def sum(self, comm: Communicator, x: Tensor, bucket: str) -> Tensor:
         """Return the sum over ranks of what each sends: the entries of ``x`` plus the bucket's
-        residual that are largest in magnitude. Keep the other entries as the new residual."""
+        residual that are largest in magnitude, 0 elsewhere. Keep the other entries as the new
+        residual; ``x`` stays as it is."""
         own = comm.numpy(x)
         own += self.residuals.get(bucket, 0)
         k = max(1, math.ceil(self.fraction * len(own))) if len(own) else 0

@@ -31,7 +31,7 @@ class HalvingDoubling(Strategy):
 
     def schedule(self, n: int) -> CollectiveSchedule:
         """Return the exchanges at distances p/2 … 1 that add, then those at 1 … p/2 that replace,
-        with a step before and after if n is not the power of two p."""
+        where p is the largest power of two up to n; one step before and one after if n is not p."""
         p = 1 << (n.bit_length() - 1)
         extra = range(p, n)
         halving: list[tuple[Transfer, ...]] = []
@@ -72,8 +72,8 @@ class HalvingDoubling(Strategy):
         return begin + halving + doubling[::-1] + end
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
-        """Return the messages and elements that the busiest rank sends: 2 log₂ p messages, and one
-        more, of the whole vector, if n is not the power of two p."""
+        """Return the messages and elements that the busiest rank sends: 2 log₂ p messages, where p
+        is the largest power of two up to n, and one more, of the whole vector, if n is not p."""
         p = 1 << (n.bit_length() - 1)
         k, extra = p.bit_length() - 1, 1 if n > p else 0
         blocks = sum(part_start(length, p, 1 << i) for i in range(1, k))

@@ -127,7 +127,8 @@ class Hierarchical(Strategy):
         ]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
-        """Return 2 (K − 1) + 2 (N − 1) messages, and the elements that the busiest rank sends."""
+        """Return 2 (K − 1) + 2 (N − 1) messages, with K ranks (`ranks_on_node`) on each of N nodes,
+        and the elements that the busiest rank sends."""
         import numpy as np
 
         k = self.ranks_on_node(n)

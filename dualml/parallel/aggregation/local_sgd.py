@@ -58,8 +58,8 @@ class LocalSGD(DataParallel):
         self.updates = 0  # of this rank: its schedule pauses, too, once its epoch is over
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Compute this rank's lazy loss and gradients and update its own parameters with them; an
-        empty part makes no update."""
+        """Return this rank's lazy loss of the samples ``part`` and its gradients times ``factor``,
+        after updating its own parameters with them; an empty part makes no update."""
         loss, gradients = self.buckets.gradient(part, factor)
         if len(part):  # a rank whose epoch is over makes no update
             self.updates += 1
@@ -81,7 +81,8 @@ class LocalSGD(DataParallel):
         return 1.0
 
     def begin_update(self, batch: Batch) -> None:
-        """Count the samples that weight the next average."""
+        """Add the samples of ``batch``, this rank's and all ranks', to the counts since the last
+        average, which weight the next one."""
         self.samples += [len(self.local_batch(batch)[0]), len(join_parts(batch))]
 
     @property
@@ -109,8 +110,8 @@ class LocalSGD(DataParallel):
 
     def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
         """Append (update, divergence, drift) of this rank's parameters ``own`` from the average
-        ``mean``, one array per bucket, to `divergence_log`, nan where the norm to divide by is 0;
-        remember ``mean`` as the last average."""
+        ``mean``, one array per bucket, to `divergence_log`, with nan where the norm to divide by is
+        0 or there was no average before; remember ``mean`` as the last average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
         way = 0.0
         if self.last_average:
@@ -135,13 +136,13 @@ class LocalSGD(DataParallel):
         return [AllReduce().sum(self.comm, p) for p in parts]
 
     def pick_statistics(self, ranks: list[Array]) -> Array:
-        """Return the mean of all ranks' running statistics, as of their parameters."""
+        """Return the mean of all ranks' running statistics, from one flat array of each rank."""
         mean: Array = np.mean(ranks, axis=0)
         return mean
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
-        """Return the gradient of the whole batch if parameters never differ between ranks,
-        otherwise of this rank's part."""
+        """Return, by canonical name, the gradient of the whole batch if parameters never differ
+        between ranks (all ranks then call it), otherwise of this rank's part."""
         part, share, _ = self.local_batch(batch)
         _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
         if not self.ranks_diverge:
@@ -149,16 +150,16 @@ class LocalSGD(DataParallel):
         return dict(self.buckets.unflatten(gradients))
 
     def own_state(self) -> dict[str, Arrays]:
-        """Return the base class's state with the last average (``average``), and in ``since`` the
-        samples of this rank and of all since then (``samples``) and the number of this rank's
-        updates in all (``updates``)."""
+        """Return top-k's residuals if there are any (`DataParallel.own_state`), the last average,
+        one array per bucket (``average``), and in ``since`` the samples of this rank and of all
+        since then (``samples``) and the number of this rank's updates in all (``updates``)."""
         before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
         return {**super().own_state(), "average": before, "since": since}
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
         """Restore the last average and this rank's own number of updates, which may be below
-        ``step``. Clear the divergence log."""
+        ``step``, and clear the divergence log. Return what is left of ``state`` and that number."""
         before, since = state.pop("average", {}), state.pop("since", {})
         self.updates = int(since.get("updates", step))
         self.last_average = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
@@ -178,8 +179,9 @@ class LocalSGD(DataParallel):
         ]
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
-        """Return the first and last averaging in the range, after which the weights of all ranks
-        are equal; the ends of the range where ranks never differ, or only neighbours average."""
+        """Return the first and last averaging among the updates ``first`` … ``last``, after which
+        the weights of all ranks are equal; an empty list if there is none. Where ranks never
+        differ, or only neighbours average, return ``first`` and ``last``."""
         if self.promise != "averaged":
             return super().steps_to_compare(first, last)
         every = self.settings.every
@@ -187,8 +189,8 @@ class LocalSGD(DataParallel):
         return sorted({averagings[0], averagings[-1]}) if averagings else []
 
     def copies(self) -> WeightCopies | None:
-        """Return all trainable weights; those of ranks that average with neighbours share no
-        key."""
+        """Return all trainable weights of this rank, by name; where ranks average only with
+        neighbours, by keys that contain the rank, so that no two ranks' weights are compared."""
         if self.promise != "neighbours":
             return super().copies()
         weights = self.model.trainable_weights()
@@ -197,15 +199,16 @@ class LocalSGD(DataParallel):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
     ) -> float | None:
-        """Return the bytes per update by the closed form of the aggregation, times the share of
-        updates that average."""
+        """Return the bytes that all ranks together send per update by the closed form of the
+        aggregation, times the share of the updates ``first`` … ``last`` that average."""
         each = super().expected_sent_bytes(shapes, first, last, samples)
         share = self.count_averagings(first, last) / (last - first + 1)
         return None if each is None else share * each
 
     def effective_averagings(self, first: int, last: int) -> float | None:
-        """Return the share of averagings that changed this rank's weights, where ranks average with
-        neighbours; None elsewhere, or without an averaging."""
+        """Return the share (0 … 1) of averagings in the updates ``first`` … ``last`` that changed
+        this rank's weights, where ranks average with neighbours; None elsewhere, or without an
+        averaging. Only averagings already read by `pop_measurements` count as changes."""
         asked = self.count_averagings(first, last)
         return self.changed_averagings / asked if self.promise == "neighbours" and asked else None
 

@@ -26,8 +26,8 @@ class NativeDataParallel(DataParallel):
     buckets: ReducingBuckets
 
     def summary(self) -> dict[str, Any]:
-        """Return what sums the gradients, such as a class of the framework, and how rank 0's values
-        are sent."""
+        """Return under ``how`` what sums the gradients (``gradients``), such as a class of the
+        framework, and how rank 0's values are sent (``broadcast``)."""
         broadcast = str(self.comm.implementation_of("broadcast"))
         return {"how": {"gradients": f"native: {self.buckets.detail}", "broadcast": broadcast}}
 

@@ -61,12 +61,12 @@ class DataParallel(Trainer):
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
-        """Return the aggregation strategy of these settings."""
+        """Return the strategy that ``settings.strategy`` names."""
         return strategy(settings.strategy)
 
     def make_bucket_strategies(self, settings: Aggregation) -> dict[str, Strategy]:
-        """Return bucket → strategy, for settings whose chunks depend on the bucket's layers; else
-        empty."""
+        """Return bucket → strategy (``bucket0``, …) for settings whose chunks depend on the
+        bucket's layers (``cut`` is ``layers``); else empty."""
         if settings.cut != "layers":
             return {}
         shapes = {name: weight.shape for name, weight in self.model.trainable_weights().items()}
@@ -93,17 +93,19 @@ class DataParallel(Trainer):
         return {"weighted": share, "mean": 1 / self.size}.get(self.settings.reduce, 1.0)
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Compute this rank's lazy loss and gradients: the part of an update without
+        """Return the lazy mean loss of the samples at ``part`` (None if there are none) and
+        ``factor`` times their mean gradient, one tensor per bucket: the part of an update without
         communication."""
         return self.buckets.gradient(part, factor)
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         """Return the ranks' combined gradients, one tensor per bucket: the part of an update with
-        communication. ``share``, this rank's share of the batch, is for subclasses."""
+        communication, which all ranks call. ``share``, this rank's share of the batch, is for
+        subclasses."""
         return [self.reduce_bucket(g, f"bucket{i}") for i, g in enumerate(gradients)]
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """Update this rank's weights with the combined gradients."""
+        """Update this rank's weights with the combined gradients, one tensor per bucket."""
         self.buckets.update(gradients, self.step_count)
 
     @property
@@ -112,9 +114,9 @@ class DataParallel(Trainer):
         return self.strategy.is_point_to_point
 
     def reduce_bucket(self, x: Tensor, bucket: str) -> Tensor:
-        """Return the strategy's sum of ``x`` over the ranks, compressed as the settings say; or the
-        reduction that they ask for instead. A straggler first sleeps for the messages of a native
-        collective."""
+        """Return the strategy's sum of ``x`` over the ranks, compressed as the settings say, or the
+        maximum or median that they ask for instead; ``x`` may be overwritten. A straggler first
+        sleeps for the messages of a native collective. All ranks call it."""
         comm, slow = self.comm, self.slow
         if slow is not None and not self.strategy.is_point_to_point:
             schedule = self.strategy.schedule(comm.size)
@@ -128,25 +130,28 @@ class DataParallel(Trainer):
         return self.strategies.get(bucket, self.strategy).sum(comm, x)
 
     def local_losses(self, lazy: tuple[Any, float]) -> Arrays:
-        """Return this rank's own loss of one update under the key ``rank``; empty if it has
-        none."""
+        """Return this rank's own loss of one update, from its ``lazy`` pair (lazy loss, share of
+        the batch), under the key ``rank``; empty if it has none."""
         return {} if lazy[0] is None else {"rank": self.backend.materialize_losses([lazy[0]])}
 
     # --- state, traces and memory -----------------------------------------------------------------
 
     def own_state(self) -> dict[str, Arrays]:
-        """Return top-k's residuals under ``kept_back``; empty without."""
+        """Return top-k's residuals, by bucket, under ``kept_back``; an empty dict without top-k
+        compression."""
         return {} if self.top is None else {"kept_back": dict(self.top.residuals)}
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
-        """Restore the residuals."""
+        """Take top-k's residuals, ``kept_back``, out of ``state`` and restore them; return what is
+        left of ``state``, and ``step``."""
         kept = state.pop("kept_back", {})
         if self.top is not None:
             self.top.residuals = {bucket: np.array(e) for bucket, e in kept.items()}
         return state, step
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
-        """Return the gradients as the ranks combine them. A collective call."""
+        """Return the gradients of ``batch`` as the ranks combine them, by canonical name; nothing
+        is updated. A collective call."""
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.residuals.items()}
         gradients = self.combine(*self.own_gradients(batch))
         if self.top is not None and kept is not None:
@@ -215,14 +220,16 @@ class DataParallel(Trainer):
         return ranks[0]
 
     def finish_training(self) -> None:
-        """Set the final parameters by consensus, and the running statistics."""
+        """Replace this rank's parameters by the ranks' `consensus`, if they differ, and its running
+        statistics by the shared ones. All ranks call it."""
         mean = self.consensus()
         if mean is not None:
             self.buckets.assign(mean)
         self.share_statistics()
 
     def summary(self) -> dict[str, Any]:
-        """Return how each collective is executed."""
+        """Return ``{"how": {collective: text}}``: for each collective of the strategy and the
+        broadcast, how the communicator executes it."""
         names = (*self.strategy.uses, "broadcast")
         return {"how": {name: str(self.comm.implementation_of(name)) for name in names}}
 

@@ -11,8 +11,10 @@ from dualml.parallel.aggregation.settings import Aggregation
 
 
 def parallel_trainer_class(settings: Aggregation) -> type[DataParallel]:
-    """Return the trainer class: gradients summed here, by the framework or during the backward
-    pass; parameters averaged; or an asynchronous server."""
+    """Return the trainer class for these settings: `AsyncParameterServer` for the strategy
+    ``parameter_server_async``; `NativeDataParallel` where the framework sums the gradients or they
+    are summed during the backward pass; else `LocalSGD` for parameters and `DataParallel` for
+    gradients."""
     if settings.strategy == ASYNCHRONOUS:
         return AsyncParameterServer
     if settings.strategy == NATIVE or settings.overlap:

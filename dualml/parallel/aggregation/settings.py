@@ -36,7 +36,8 @@ def _known_strategy(value: str) -> str:
 
 
 def _require_strategy(reduce: str) -> Restricted:
-    """Return the restriction of a reduction that is no sum to the strategies that compute it."""
+    """Return the restriction of the reduction ``max`` or ``median`` to the strategies that compute
+    it."""
     able = COORDINATEWISE[reduce]
     return Restricted(
         f"reduce = {reduce} is no sum, which {{strategy}} makes; set strategy = "
@@ -87,8 +88,9 @@ class Aggregation(TaggedUnion):
 
     @classmethod
     def infer_tag(cls, settings: Any) -> str:
-        """Return the tag of the kind that an aggregation is of. Settings that exclude each other
-        are of the first kind, whose errors name the others."""
+        """Return the tag of the kind to which ``settings``, a mapping or an object, belong, such as
+        ``averaging``. Of settings that exclude each other the first one checked decides; errors of
+        its kind name the others."""
         strategy = read_setting(settings, "strategy")
         if strategy in SCHEMES:
             return "asynchronous" if strategy == ASYNCHRONOUS else "framework"

@@ -10,7 +10,8 @@ from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, 
 
 
 def reduce_steps(n: int) -> list[tuple[Transfer, ...]]:
-    """Return the steps that reduce to rank 0 over a binomial tree, ⌈log₂ n⌉ steps."""
+    """Return the ⌈log₂ n⌉ steps that sum the whole vectors of n ranks on rank 0 over a binomial
+    tree."""
     steps, distance = [], 1
     while distance < n:
         senders = range(distance, n, 2 * distance)
@@ -20,8 +21,8 @@ def reduce_steps(n: int) -> list[tuple[Transfer, ...]]:
 
 
 def broadcast_steps(n: int) -> list[tuple[Transfer, ...]]:
-    """Return the ⌈log₂ n⌉ steps that broadcast from rank 0: those of `reduce_steps` backwards, with
-    a chunk that replaces."""
+    """Return the ⌈log₂ n⌉ steps that send rank 0's whole vector to n ranks, each of which replaces
+    its own: those of `reduce_steps` backwards."""
     return [
         tuple(Transfer(t.target, t.source, 0, 0, "put") for t in step)
         for step in reversed(reduce_steps(n))

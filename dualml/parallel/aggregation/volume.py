@@ -17,7 +17,8 @@ PLACE = 4  # bytes of the index of an entry that `topk` sends
 def aggregation_volume(
     settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int
 ) -> float:
-    """Return the bytes that n ranks together send to combine one model's gradients or parameters.
+    """Return the bytes that n ranks together send for one aggregation of a model's gradients or
+    parameters.
 
     A native collective counts with its reference algorithm. No algorithm sends less than the ring's
     2 (n − 1) S for a sum on every rank, or n (n − 1) S for every rank's vector on every rank: a
@@ -25,6 +26,7 @@ def aggregation_volume(
 
     Args:
         shapes: parameter → shape.
+        n: number of ranks.
         width: bytes per element.
 
     Source: Patarasuk & Yuan 2009, theorem 1.

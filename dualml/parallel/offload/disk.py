@@ -23,7 +23,8 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class PendingRead:
-    """A read of a unit's record into a buffer."""
+    """A read of the record of unit ``number`` into the buffer ``array``, complete once ``done``
+    is."""
 
     number: int
     array: Array
@@ -31,7 +32,7 @@ class PendingRead:
 
 
 class DiskRecords:
-    """Unit records stored one after the other in a file; see
+    """Unit records, all zero at first, stored one after the other in a file without a name; see
     `dualml.parallel.offload.records.UnitRecords`.
 
     With a thread there are two buffers: while one is in use, the content of the other is written
@@ -39,6 +40,9 @@ class DiskRecords:
     before it was written, and no buffer is refilled before its content was written.
 
     Args:
+        folder: existing folder in which the file is made.
+        lengths: elements of each unit's record.
+        meter: counts bytes and times of reading and writing.
         thread: an executor with one worker; None: records are read and written synchronously, with
             one buffer.
     """
@@ -69,9 +73,10 @@ class DiskRecords:
         self.order, self.prefetched = deque(order), None
 
     def acquire(self, number: int) -> Array:
-        """Wait for the record of unit ``number`` and return its buffer, valid until the next call;
-        read the record now unless it was prefetched. With a thread, start to read the next unit of
-        the announced order. Raise the error of an earlier write."""
+        """Wait for the record of unit ``number`` and return it as an array, valid until the next
+        call; read the record now unless it was prefetched. Changes to it are kept only by
+        `release`. With a thread, start to read the next unit of the announced order. Raise the
+        error of an earlier write."""
         with self._waiting():
             if self.prefetched is None or self.prefetched.number != number:
                 self.prefetched = self._read(number)

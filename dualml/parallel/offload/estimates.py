@@ -21,8 +21,8 @@ class OffloadVolume:
 
 
 def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[int]]:
-    """Return ``state`` and ``weights`` → elements of each unit's record on one of ``n`` ranks, with
-    ``slots`` elements of state per parameter, whether offloaded or not."""
+    """Return ``state`` and ``weights`` → number of elements of each unit's record on one of ``n``
+    ranks, with ``slots`` elements of state per parameter, even for kinds that are not offloaded."""
     parts = [unit.length // n for unit in units]
     return {"state": [slots * part for part in parts], "weights": parts}
 
@@ -39,11 +39,12 @@ def estimate_offload_volume(
     """Return the data movement of one rank in ``updates`` updates, in elements; kinds that are not
     offloaded count nothing.
 
-    State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
-    before the backward pass of each of ``rounds`` passes (chunks of batches, of all updates
-    together), except for the resident unit (`dualml.parallel.zero.units.communication_volume`), and
-    in and out for the update. Only the applied updates (default: all) move state and weights for
-    the update; the others were skipped because of the loss scale.
+    With N = ``n`` ranks, k = ``slots`` and Ψ elements in all ``units``: state moves in and out once
+    per update, kΨ/N each way. Weights move in before the forward and before the backward pass of
+    each of ``rounds`` passes (chunks of batches, of all updates together), except for the resident
+    unit (`dualml.parallel.zero.units.communication_volume`), and in and out for the update. Only
+    the applied updates (default: all) move state and weights for the update; the others were
+    skipped because of the loss scale.
 
     Source: Rajbhandari et al. 2021, section 4.2, also counts two loads of the weights for forward
     and backward passes; the state is read and written once.

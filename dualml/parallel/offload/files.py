@@ -63,7 +63,9 @@ class Scratch:
     def _move(
         self, move: Callable[[int, list[memoryview], int], int], array: Array, begin: int
     ) -> None:
-        """Call ``os.preadv`` or ``os.pwritev`` until all bytes of ``array`` are moved."""
+        """Call ``move``, ``os.preadv`` or ``os.pwritev``, until all bytes of ``array`` are read
+        from or written to the file at byte offset ``begin``; raise `TrialError` if it fails or
+        moves nothing."""
         rest = array.data.cast("B")
         try:
             while rest:

@@ -31,7 +31,8 @@ class OffloadedModel(ShardedModel):
     for the update. State is copied into a buffer on the device that all units use in turn.
 
     Args:
-        folder: folder of the files on disk.
+        recipe: the model and how it is trained.
+        folder: existing folder of the files on disk.
     """
 
     def __init__(
@@ -98,22 +99,23 @@ class OffloadedModel(ShardedModel):
     # --- one update -------------------------------------------------------------------------------
 
     def run(self, part: Array, step: int, factor: float) -> Any:
-        """Start to count the traffic of an update, compute its gradients as the base class does,
-        and return the lazy loss; None if the part is empty."""
+        """Start to count the traffic of an update and compute its gradients as `ShardedModel.run`
+        does; return the lazy loss, None if ``part`` is empty."""
         self.meter.begin_update()
         return super().run(part, step, factor)
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
-        """Run one chunk as the base class does, after announcing the order of its units: all
-        forward, then all backward."""
+        """Run one chunk of samples as `ShardedModel.micro_step` does, after announcing the order in
+        which it needs its units: all forward, then all backward."""
         self.meter.current.rounds += 1
         numbers = range(len(self.segments))
         self.plan_prefetch([*numbers, *reversed(numbers)])
         return super().micro_step(piece, step, factor, first)
 
     def plan_prefetch(self, order: Sequence[int]) -> None:
-        """Announce that the weights of these units will be needed in this order, without those that
-        are already in their buffer then; nothing if weights are not offloaded."""
+        """Announce that the weights of the units with these numbers will be needed in this order,
+        leaving out those that will still be in their buffer then; do nothing if weights are not
+        offloaded."""
         if "weights" not in self.unit_records:
             return
         there, fetched = dict(self.resident), list[int]()
@@ -132,14 +134,14 @@ class OffloadedModel(ShardedModel):
         super().gather_unit(number)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Evaluate the model as the base class does and return the logits and layer name → output;
-        offloaded weights are prefetched in the order of the units."""
+        """Evaluate the model as `ShardedModel.infer` does and return the logits and layer name →
+        output; offloaded weights are prefetched in the order of the units."""
         self.plan_prefetch(range(len(self.segments)))
         return super().infer(values)
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` as the base class does and close the count of its traffic. If it
-        was skipped, also wait for pending writes."""
+        """Apply update ``step`` as `ShardedModel.update` does and close the count of its traffic.
+        If the loss scaler skipped it, also wait for pending writes."""
         before = self.applied_steps(step)
         super().update(step)
         made = self.applied_steps(step) == before
@@ -172,8 +174,8 @@ class OffloadedModel(ShardedModel):
         own.release()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step``, wait until it is written out, and clear the
-        traffic counters."""
+        """Restore ``weights`` and ``state`` as after update ``step``, wait until what is offloaded
+        is written out, and clear the traffic counters."""
         super().load(weights, state, step)
         self.flush_writes()
         self.meter.clear()

@@ -26,7 +26,8 @@ class UnitRecords(Protocol):
         """Announce the order in which units will be acquired, so that they can be prefetched."""
 
     def acquire(self, number: int) -> Array:
-        """Return the record of a unit; it is valid until the next one is acquired.
+        """Return the record of a unit; it is valid until the next one is acquired. Changes to it
+        may be lost unless `release` follows.
 
         Raises:
             TrialError: an earlier write failed, or this record cannot be read.
@@ -36,7 +37,11 @@ class UnitRecords(Protocol):
         """Write back the record that was acquired last, with its current content."""
 
     def flush(self) -> None:
-        """Wait until all pending writes are done; raises as `acquire`."""
+        """Wait until all pending writes are done.
+
+        Raises:
+            TrialError: a write failed.
+        """
 
     def close(self) -> None:
         """Release files and memory; may be called again."""

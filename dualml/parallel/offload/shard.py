@@ -67,8 +67,9 @@ class OffloadedShard:
 
     @contextmanager
     def on_device(self, number: int) -> Iterator[None]:
-        """Copy the offloaded state and weights of a unit to the device for the context, and back at
-        its end, unless it raises; what is not offloaded stays."""
+        """Copy the offloaded state and weights of unit ``number`` to the device for the context,
+        and back to their records at its end, unless it raises; what is not offloaded stays on the
+        device."""
         own = [(r, places, r.acquire(number)) for r, places in self.offloaded_records(number)]
         for _, places, record in own:
             self._copy_to_device(places, record)
@@ -106,7 +107,8 @@ class OffloadedShard:
 
     def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:
         """Update the units one after the other, from ``gradients`` (one tensor per unit) divided by
-        ``scale``; each unit's offloaded values are on the device only meanwhile."""
+        ``scale``; each unit's offloaded values are on the device only meanwhile. ``step`` gives the
+        learning rate, ``made`` is the number of this update among those that were not skipped."""
         for records in (self.state_records, self.weight_records):
             if records is not None:
                 records.prefetch(range(len(self.shards)))

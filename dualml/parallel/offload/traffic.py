@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 @dataclass
 class OffloadCounters:
-    """Data movement in some updates of one rank, in bytes and nanoseconds.
+    """Data movement in one or more updates of one rank, in bytes and nanoseconds.
 
     Attributes:
         updates, made: all updates, and those that were not skipped.

@@ -156,17 +156,19 @@ class Partition:
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """Return the features as the ranks see them, (N, …); most rules return ``x`` itself.
+        """Return the features as the ranks see them, (N, …), in the order of ``x``; most rules
+        return ``x`` itself.
 
         Args:
             x: (N, …), normalised.
             parts: result of `partition` for these samples.
+            seed: seed of what a rule draws.
         """
         return x
 
     def describe(self) -> JsonObject:
-        """Return the fields as JSON values, with the rule's name, as `partition_from` takes
-        them."""
+        """Return the rule's name and its settings as JSON values, which `partition_from` turns back
+        into an equal rule."""
         return {"name": self.name, **{k: _plain(v) for k, v in asdict(self).items()}}
 
 
@@ -182,7 +184,7 @@ def count_samples(samples: Samples) -> int:
 
 
 def split_by_sizes(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
-    """Split ``order`` into consecutive int64 pieces of these sizes; the last piece takes all that
+    """Return consecutive pieces of ``order``, int64, of these sizes; the last piece takes all that
     is left, whatever its size says."""
     return [piece.astype(np.int64) for piece in np.split(order, np.cumsum(sizes)[:-1])]
 

@@ -17,7 +17,8 @@ from dualml.parallel.partition.base import Partition
 @keep_former_members
 @dataclass(frozen=True, kw_only=True)
 class DirichletPartition(Partition):
-    """Redraws until every rank has at least ``least`` samples, at most ``tries`` times.
+    """Base of the rules whose shares are drawn from Dir(α, …, α); they redraw until every rank has
+    at least ``least`` samples, at most ``tries`` times.
 
     Args:
         alpha: concentration α > 0; a large α is nearly uniform, a small one gives most samples to

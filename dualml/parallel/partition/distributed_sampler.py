@@ -61,8 +61,8 @@ class DistributedSampler(Partition):
         return n // ranks if self.drop_last else math.ceil(n / ranks)
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
-        """Return equal sizes; disjoint only with ``drop_last`` and covering only without it, both
-        if ``ranks`` divides the number of samples."""
+        """Return equal sizes; disjoint only with ``drop_last`` and covering only without it, or
+        both if ``ranks`` divides the number of samples."""
         n = count_samples(samples)
         divides = n % ranks == 0
         size = self.size(n, ranks)

@@ -48,7 +48,7 @@ class FeatureNoise(RandomPartition):
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
         """Return a copy of ``x``, (N, …), with normal noise added to each sample at the level of
-        its rank, drawn from ``seed``."""
+        the rank whose list in ``parts`` has it, drawn from ``seed``."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch

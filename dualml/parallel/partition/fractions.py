@@ -63,6 +63,7 @@ class Fractions(Partition):
         return apportion(np.array(self.fractions) / math.fsum(self.fractions), n)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Split a random permutation into parts of the given shares."""
+        """Split a random permutation of all positions into parts of the given shares; raise
+        `UserError` if there is not one share for each rank."""
         n = count_samples(samples)
         return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

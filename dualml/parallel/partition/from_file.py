@@ -65,12 +65,14 @@ def save_partition(
     seed: int = 0,
     epoch: int = 0,
 ) -> None:
-    """Write one partition as ``.npz``: no pickle, readable without dualml.
+    """Write one partition to ``path`` as ``.npz``: no pickle, readable without dualml; a file that
+    exists is replaced.
 
     Args:
+        parts: positions of each rank.
         labels: labels of all samples, in their order; they later identify the samples.
         dataset: name of the dataset, for messages.
-        rule, seed, epoch: how the partition was made.
+        rule, seed, epoch: how the partition was made; only recorded.
     """
     about = {
         "format": FORMAT,

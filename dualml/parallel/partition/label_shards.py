@@ -52,5 +52,6 @@ class LabelShards(Partition):
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
 
     def sizes(self, n: int, ranks: int) -> list[int] | None:
-        """Return the number of samples of each rank if all shards are equally large, else None."""
+        """Return the number of samples of each rank, all equal, if all shards are equally large,
+        else None."""
         return part_lengths(n, ranks) if n % (ranks * self.shards) == 0 else None

@@ -47,6 +47,7 @@ class PowerLawSizes(Partition):
         return apportion(weights / weights.sum(), n)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Split a random permutation into parts of these `sizes`."""
+        """Split a random permutation of all positions into consecutive parts of the sizes that
+        `sizes` returns."""
         n = count_samples(samples)
         return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

@@ -70,7 +70,8 @@ class PartitionStats:
 
 
 def partition_stats(parts: Sequence[Index], samples: Samples) -> PartitionStats:
-    """Compute the statistics of a partition.
+    """Return the statistics of a partition; those of labels are None if ``samples`` is only a
+    number.
 
     Args:
         parts: positions of each rank, as `Partition.partition` returns them.
@@ -111,14 +112,15 @@ def partition_stats(parts: Sequence[Index], samples: Samples) -> PartitionStats:
 
 
 def verify_partition(rule: Partition, parts: Sequence[Index], samples: Samples) -> PartitionStats:
-    """Compute the statistics of a partition and check them against the rule's guarantees.
+    """Return the statistics of a partition, after checking them against the guarantees of ``rule``.
 
     Args:
         rule: rule that made the partition.
         parts, samples: as for `partition_stats`; labels (N,) or the number of samples.
 
     Raises:
-        UserError: a guarantee is violated; the message has the numbers.
+        UserError: a guarantee is violated; the message has the numbers. Or a list holds a number
+            that is no sample.
     """
     dealt, promised = partition_stats(parts, samples), rule.guarantees(samples, len(parts))
     if promised.disjoint and not dealt.disjoint:

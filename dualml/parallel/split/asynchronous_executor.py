@@ -24,9 +24,9 @@ class AsynchronousExecutor(Executor):
     """An `Executor` that makes one update per trainer for every batch."""
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
-        """Compute the gradient of every trainer for a batch, without an update. Return (lazy loss,
-        share of the batch) of this rank's micro-batches on ranks of the last stage, otherwise an
-        empty list."""
+        """Compute the gradient of every trainer for the samples ``batch`` of update ``step``,
+        without an update. Return (lazy loss, share of the batch) for each of this rank's
+        micro-batches with samples on ranks of the last stage, otherwise an empty list."""
         trainers = self.plan.trainers
         self.order = make_generator(self.seed, "arrival", step).permutation(trainers).tolist()
         self.begin(batch, step)
@@ -64,7 +64,9 @@ class AsynchronousExecutor(Executor):
         return sum(map(self.comm.nbytes, self.gradients))
 
     def update(self, step: int) -> None:
-        """Apply the trainers' gradients as separate updates, in the order drawn for this step."""
+        """Apply the gradients of the batch, one per trainer, as separate optimizer updates, in the
+        order drawn for it; update ``step`` of the trial (from 1) is as many optimizer updates as
+        there are trainers."""
         with self.timeline.record("update"):
             first = (step - 1) * self.plan.trainers + 1
             for number, flat in enumerate(self.gradients, start=first):

@@ -77,8 +77,9 @@ class Executor(PipelineRank):
     # --- an update ----------------------------------------------------------------------------
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
-        """Run forward and backward passes of a batch and reduce the gradients. Return (lazy loss,
-        share of the batch) pairs on ranks of the last stage, otherwise an empty list."""
+        """Run forward and backward passes of the samples ``batch`` and reduce the gradients,
+        without an update. Return (lazy loss, share of the batch) for each micro-batch with samples
+        on ranks of the last stage, otherwise an empty list."""
         self.begin(batch, step)
         losses = [self.run_action(action) for action in self.program]
         self.end()
@@ -86,8 +87,8 @@ class Executor(PipelineRank):
         return [loss for loss in losses if loss is not None]
 
     def begin(self, batch: Index, step: int) -> None:
-        """Begin an update: set the gradients to zero, split the batch into micro-batches and post
-        the first receives."""
+        """Begin update ``step``: set the gradients to zero, split the samples ``batch`` of all
+        replicas into this replica's micro-batches and post the first receives."""
         self.step_count = step
         self.timeline.begin_step(step)
         self.stage.zero_grad()
@@ -148,8 +149,8 @@ class Executor(PipelineRank):
         return messages
 
     def forward(self, view: StageView, micro: int, step: int) -> Any:
-        """Run a stage's forward pass of a micro-batch; return the lazy loss in the last stage, else
-        None."""
+        """Run the forward pass of a micro-batch through the stage of ``view``, receiving its input
+        and sending its output; return the lazy loss in the last stage, else None."""
         stage, begin = view.stage, time.perf_counter()
         if stage == 0:
             values: Values = (self.stage.samples(self.micro_batches[micro]),)
@@ -182,8 +183,8 @@ class Executor(PipelineRank):
         return loss
 
     def backward(self, view: StageView, micro: int) -> Any:
-        """Run a stage's backward pass of a micro-batch; return the lazy loss if it is computed
-        here, else None."""
+        """Run the backward pass of a micro-batch through the stage of ``view``, receiving and
+        sending gradients; return the lazy loss in the model's last stage, else None."""
         stage, loss = view.stage, None
         gradients: Values | None = None
         if stage < self.last_stage:
@@ -241,8 +242,8 @@ class Executor(PipelineRank):
         return flat
 
     def reduced_bytes(self, nbytes: int) -> int:
-        """Return how many bytes take part in the gradient sums, if all gradients have ``nbytes``
-        bytes."""
+        """Return how many bytes of gradients take part in this rank's sums over groups, if all its
+        gradients have ``nbytes`` bytes; those in two sums count twice."""
         every = max((stop for _, stop in self.spans.values()), default=1)
         names = [name for _, some in self.partial_groups for name in some]
         some = sum(stop - start for start, stop in map(self.spans.__getitem__, names))
@@ -266,19 +267,22 @@ class Executor(PipelineRank):
         return self.mixed.has_finite_gradients()
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` to the parameters."""
+        """Apply update ``step`` of the optimizer to this rank's parameters, from the reduced
+        gradients."""
         with self.timeline.record("update"):
             self.stage.update(step)
 
     def update_scaled(self, step: int, made: int) -> None:
-        """Apply update ``step`` with gradients of the scaled loss; ``made`` counts the updates that
-        were not skipped."""
+        """Apply update ``step`` with gradients of the loss times `loss_scale`, which is divided
+        out; ``made`` is its number among the updates that were not skipped. Only in mixed
+        precision."""
         assert self.mixed is not None
         with self.timeline.record("update"):
             self.mixed.update_scaled(step, made, self.loss_scale)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the state after update ``step``; arrays have the shapes of this rank's shards."""
+        """Restore this rank's ``weights`` and optimizer ``state`` as after update ``step``; arrays
+        have the shapes of this rank's shards."""
         self.stage.load(weights, state, step)
 
     def reduced_gradients(self) -> Arrays:
@@ -290,7 +294,7 @@ class Executor(PipelineRank):
         return self.stage.state()
 
     def memory(self) -> MemoryUsage:
-        """Return the measured bytes of weights, gradients and optimizer state."""
+        """Return the measured bytes of this rank's weights, gradients and optimizer state."""
         assert isinstance(self.stage, MemoryReport)  # checked by `SplitTraining.memory`
         return self.stage.measure_memory()
 
@@ -318,14 +322,14 @@ class Executor(PipelineRank):
         return self.lower[stage - (kind == "B")]
 
     def message_delay(self, sent: int, received: int) -> float:
-        """Return the seconds by which the simulated straggler delays a message, from the bytes sent
-        and received; 0 on other ranks."""
+        """Return the seconds by which the straggler delays an exchange of this many bytes ``sent``
+        and ``received`` by this rank; 0 on other ranks. Only if there is a straggler."""
         assert self.slow is not None
         return self.slow.transfer_delay(self.rank, sent, received, self.step_count)
 
     def apply_compute_delay(self, begin: float) -> None:
-        """Sleep for the compute delay of the simulated straggler, given the start time of the
-        pass."""
+        """Sleep for the straggler's compute delay if this rank is the straggler; the pass began at
+        ``begin``, seconds of ``time.perf_counter``."""
         if self.slow is not None:
             spent = time.perf_counter() - begin
             pause(self.slow.compute_delay(self.rank, spent, self.step_count, self.seed))

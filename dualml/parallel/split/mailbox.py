@@ -19,7 +19,7 @@ POSTED_RECEIVES = 2  # receives posted ahead of time per rank
 
 
 class Mailbox:
-    """The messages of one rank in one update.
+    """The messages of one rank in one update; making it posts the first receives.
 
     Args:
         comm: communicator of all ranks.

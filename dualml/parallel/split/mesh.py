@@ -34,8 +34,8 @@ class Mesh:
         return (*divmod(rest, self.pipeline), tensor)
 
     def tensor_groups(self) -> list[list[int]]:
-        """Return the tensor-parallel groups, ranks that hold slices of the same layers; every rank
-        is in one, maybe alone."""
+        """Return all tensor-parallel groups, as lists of ascending ranks that hold slices of the
+        same layers; every rank is in exactly one, maybe alone."""
         return [
             [self.rank(d, p, t) for t in range(self.tensor)]
             for d in range(self.data)
@@ -43,8 +43,8 @@ class Mesh:
         ]
 
     def data_groups(self) -> list[list[int]]:
-        """Return the data-parallel groups, ranks that hold the same parameters; every rank is in
-        one, maybe alone."""
+        """Return all data-parallel groups, as lists of ascending ranks that hold the same
+        parameters; every rank is in exactly one, maybe alone."""
         return [
             [self.rank(d, p, t) for d in range(self.data)]
             for p in range(self.pipeline)

@@ -11,7 +11,8 @@ from dualml.parallel.split.schedule import Action, Grid, backward, forward
 
 
 def dependencies(action: Action, stages: int) -> tuple[Action, ...]:
-    """Return the actions that must be done before an action.
+    """Return the actions that must be done immediately before ``action`` in a model of ``stages``
+    stages; theirs are left out.
 
     A forward pass needs the forward pass of the previous stage; a backward pass needs its own
     forward pass and the backward pass of the next stage.
@@ -39,8 +40,12 @@ class Wait:
 def earliest_ticks(
     programs: Sequence[Sequence[Action]], owners: Sequence[int]
 ) -> tuple[dict[Action, int], list[int]]:
-    """Compute the earliest tick of every action if every rank runs its program in order and every
-    action takes one tick.
+    """Compute the earliest tick, from 0, of every action if every rank runs its program in order
+    and every action takes one tick.
+
+    Args:
+        programs: actions of every rank, in order.
+        owners: stage → rank.
 
     Returns:
         The tick of each action that can run, and the number of actions that each rank completes,
@@ -64,10 +69,11 @@ def earliest_ticks(
 
 
 def find_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> list[Wait]:
-    """Return the cycle of ranks that wait for one another; empty if there is no deadlock.
+    """Return a cycle of ranks that wait for one another; empty if there is no deadlock.
 
     Each rank of the cycle waits for an action that the next rank (after the last one: the first)
-    runs only after the action with which it waits itself. Every action must be in some program.
+    runs only after the action with which it waits itself. ``programs`` are the actions of every
+    rank in order, ``owners`` the rank of every stage; every action must be in some program.
     """
     ticks, done = earliest_ticks(programs, owners)
     stuck = {r: program[done[r]] for r, program in enumerate(programs) if done[r] < len(program)}
@@ -85,8 +91,8 @@ def find_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -
 
 
 def describe_deadlock(cycle: Sequence[Wait]) -> str:
-    """Describe a deadlock as text: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with
-    …``."""
+    """Return a text about the deadlock ``cycle``, as `find_deadlock` returns it, which must not be
+    empty: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with …``."""
     first = cycle[0]
     if len(cycle) == 1:
         return (
@@ -104,7 +110,8 @@ def describe_deadlock(cycle: Sequence[Wait]) -> str:
 
 
 def check_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> None:
-    """Raise `UserError` with the cycle if the programs deadlock."""
+    """Raise `UserError` with the cycle if the programs (actions of every rank in order) deadlock;
+    ``owners`` are the ranks of the stages."""
     if cycle := find_deadlock(programs, owners):
         raise UserError(f"this schedule deadlocks: {describe_deadlock(cycle)}")
 

@@ -18,14 +18,15 @@ class PlacedExecutor(Executor):
         self.placed: PlacedStage = stage
 
     def begin(self, batch: Index, step: int) -> None:
-        """Begin an update as the base class does and announce the last micro-batch that has samples
-        to the stage."""
+        """Begin an update as `Executor.begin` does and announce the number of the last micro-batch
+        that has samples to the stage."""
         super().begin(batch, step)
         self.placed.expect_last(sum(len(part) > 0 for part in self.micro_batches) - 1)
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
-        """Transfer a value to the device of the next stage, or of the previous one in the backward
-        pass; on the same device it is passed on without a copy."""
+        """Transfer the value ``x`` that ``stage`` produced to the device of the next stage
+        (``kind`` ``F``), or of the previous one (``B``), for `receive` there; on the same device it
+        is passed on without a copy."""
         other = stage - 1 if kind == "B" else stage + 1
         if not self.plan.crosses(stage, other):
             super().send(kind, stage, micro, x, peer)
@@ -43,6 +44,7 @@ class PlacedExecutor(Executor):
         return tuple(self.placed.transfer(value, segment) for value in values)
 
     def reduce(self) -> None:
-        """All-reduce gradients over all processes, unless the framework's wrapper has done it."""
+        """All-reduce gradients as `Executor.reduce` does, unless the framework's data-parallel
+        wrapper has already summed them."""
         if not self.placed.sums_by:
             super().reduce()

@@ -80,7 +80,7 @@ class SplitPlan:
 
     @property
     def stages(self) -> list[list[str]]:
-        """Layer names of each stage."""
+        """Layer names of each stage, in the order of the model."""
         return stage_cuts.stage_layers(self.spec, self.cut)
 
     @property
@@ -115,7 +115,7 @@ class SplitPlan:
         return self.mesh.rank(data, place, tensor)
 
     def stages_on(self, rank: int) -> list[int]:
-        """Return the numbers of the stages that a rank holds."""
+        """Return the numbers of the stages that a rank holds, ascending."""
         place = self.pipeline_row(rank)
         return [stage for stage, there in enumerate(self.place) if there == place]
 
@@ -147,7 +147,8 @@ class SplitPlan:
         return bool(self.devices) and self.devices[stage] != self.devices[other]
 
     def program(self, rank: int) -> list[Action]:
-        """Return the actions of a rank in an update, in order."""
+        """Return the actions of a rank in an update, in order; of trainers that share stages, those
+        of the rank's own micro-batches only."""
         row = self.pipeline_row(rank)
         actions = self.grid.program(row)
         if self.trainers > 1 and row == 1:
@@ -161,7 +162,8 @@ class SplitPlan:
         return live(self.program(rank))
 
     def rank_stages(self, rank: int) -> tuple[list[StageView], dict[str, TensorShard]]:
-        """Return the stages of a rank, and its parameter shards by canonical name."""
+        """Return the stages of a rank, in model order, and canonical name → this rank's shard for
+        each of their parameters."""
         tensor, number = self.mesh.coordinates(rank)[2], 0
         views, pieces = list[StageView](), dict[str, TensorShard]()
         for stage in self.stages_on(rank):
@@ -175,8 +177,8 @@ class SplitPlan:
         return views, pieces
 
     def same_parameters(self) -> list[list[int]]:
-        """Return the groups of two or more ranks that hold the same parameters and combine their
-        gradients: replicas, or the trainers of a stage."""
+        """Return all groups of two or more ranks that hold the same parameters and combine their
+        gradients: replicas, or the trainers that share stages."""
         if self.trainers > 1:
             return [list(range(1, 1 + self.trainers))]
         return [group for group in self.mesh.data_groups() if len(group) > 1]
@@ -197,8 +199,9 @@ class SplitPlan:
         return {full: there for full, there in stages.items() if len(there) > 1}
 
     def tied_groups(self) -> list[list[int]]:
-        """Return the groups of ranks of a replica that hold a tied parameter and all-reduce its
-        gradients; empty if all layers that share it are on one rank."""
+        """Return the groups of ranks, one per replica and tensor slice, that hold a tied parameter
+        and all-reduce its gradients; empty if all layers that share parameters are on one pipeline
+        rank."""
         places = {self.place[stage] for there in self.tied_params.values() for stage in there}
         mesh = self.mesh
         if len(places) < 2:
@@ -216,7 +219,8 @@ class SplitPlan:
 
     def activation_shape(self, stage: int) -> tuple[int, ...]:
         """Return the shape, per sample, of the message from a rank of a stage to a rank of the next
-        stage."""
+        stage: the output of the stage, with this rank's positions only where ranks shard
+        positions."""
         length, *rest = self.spec.shapes()[self.stages[stage][-1]]
         return (length // (self.mesh.tensor if self.shared else 1), *rest)
 
@@ -362,8 +366,9 @@ def split_plan(
 
 
 def check_tied(plan: SplitPlan) -> None:
-    """Raise `UserError` if nobody would sum the gradients that several stages compute for a shared
-    parameter, or, with the engine ``devices``, if those stages lie on different devices."""
+    """Raise `UserError` if stages share a parameter and the engine does not sum the gradients that
+    each of them computes for it, or, with the engine ``devices``, if those stages lie on different
+    devices."""
     together = plan.trainers == 1 or all(
         {plan.place[stage] for stage in there} == {0} for there in plan.tied_params.values()
     )  # summed by the ranks of a pipeline, or held once by the server
@@ -389,11 +394,11 @@ def check_tied(plan: SplitPlan) -> None:
 
 
 def default_placement(stages: int, world_size: int) -> tuple[int, ...]:
-    """Return the default placement with RPC, stage → rank: one stage per rank, and optionally one
-    more rank in front as a master without a stage.
+    """Return the default placement with RPC, stage → rank: one stage per rank, in order; with one
+    rank more than stages, rank 0 has none and is the master.
 
     Raises:
-        UserError: the number of ranks fits neither.
+        UserError: ``world_size`` is neither ``stages`` nor ``stages`` + 1.
     """
     if world_size not in (stages, stages + 1):
         raise UserError(
@@ -404,7 +409,8 @@ def default_placement(stages: int, world_size: int) -> tuple[int, ...]:
 
 
 def rpc_schedule(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
-    """Return the schedule of stages that a driver calls; a rank 0 without a stage idles."""
+    """Return the grid of the schedule named ``schedule`` for stages that a driver calls, with
+    ``place`` as stage → rank; a rank 0 without a stage has an idle row."""
     if 0 in place:
         return build(schedule, place, micro_batches)
     workers = build(schedule, [rank - 1 for rank in place], micro_batches)
@@ -413,11 +419,12 @@ def rpc_schedule(place: tuple[int, ...], schedule: str, micro_batches: int) -> G
 
 
 def place_stages(devices: Sequence[str], place: Sequence[int], stages: int) -> tuple[str, ...]:
-    """Return the device of every stage: round robin, or by ``place``, which holds positions in
-    ``devices``.
+    """Return the device of every stage: round robin over ``devices`` if ``place`` is empty, else by
+    ``place``, which has for each stage a position in ``devices``, from 0.
 
     Raises:
-        UserError: a place for another number of stages, beyond the devices, or a device unused.
+        UserError: a place for another number of stages, beyond the devices, or a device without a
+            stage.
     """
     numbers = tuple(place) or tuple(stage % len(devices) for stage in range(stages))
     if len(numbers) != stages or set(numbers) != set(range(len(devices))):

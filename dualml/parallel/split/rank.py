@@ -30,7 +30,8 @@ class PipelineRank(TensorParallelRank):
         ]
 
     def owner_rank(self, stage: int, micro: int) -> int:
-        """Return the rank of this replica and slice that processes a micro-batch in a stage."""
+        """Return the rank, of the same replica and tensor slice as this one, that processes a
+        micro-batch in a stage."""
         return self.plan.owner(self.dp_rank, stage, self.tp_rank, micro)
 
     def message_shape(self, stage: int, size: int) -> tuple[int, ...]:

@@ -39,10 +39,12 @@ def kv_numel(layer: GroupedAttention, ranks: int) -> int:
 
 
 def kv_block(rank: int, source: int) -> Block:
-    """Classify the keys and values of rank ``source`` for the queries of ``rank``: ``own``,
-    ``early`` or ``late``.
+    """Classify the keys and values of rank ``source`` for the queries of ``rank``: ``own`` if they
+    are the same rank, ``early`` if ``source`` is lower, else ``late``.
 
-    Each rank has an early chunk of the positions and the late chunk that mirrors it.
+    Each rank has an early chunk of the positions and the late chunk that mirrors it; of a lower
+    rank its early chunk is visible to all queries here, of a higher one both chunks to the late
+    queries only.
     """
     if rank == source:
         return "own"
@@ -50,7 +52,12 @@ def kv_block(rank: int, source: int) -> Block:
 
 
 class RingAttention:
-    """Attention of one layer on one rank of the group that shards the positions."""
+    """Attention of one layer on one rank of the group that shards the positions.
+
+    Args:
+        attention: attends to one block of keys and values at a time.
+        group: communicator of the ranks that shard the positions, at least two.
+    """
 
     def __init__(self, attention: BlockAttention, group: Communicator) -> None:
         self.attention, self.group = attention, group
@@ -78,8 +85,12 @@ class RingAttention:
         return y, (q, own, y, lse)
 
     def backward(self, kept: SavedAttention, flow: Tensor, during: RecordWait) -> Tensor:
-        """Return the gradient of the input of `forward` from the gradient ``flow`` of its
-        output."""
+        """Return the gradient of the input of `forward` from the gradient ``flow`` of its output.
+
+        Args:
+            kept: the tensors that `forward` returned for this.
+            during: makes the context manager that records a wait for messages.
+        """
         q, kv, y, lse = kept
         flow, y = self.attention.split_heads(flow), self.attention.split_heads(y)
         home: Any = None  # local part of the gradient of the local keys and values

@@ -53,8 +53,8 @@ class TensorShard:
         return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunk_indices()])
 
     def chunk_indices(self) -> list[int]:
-        """Return which of the ``blocks`` · ``parts`` equal chunks of the axis the shard has, in
-        order."""
+        """Return which of the ``blocks`` · ``parts`` equal chunks of the axis, from 0, the shard
+        has, in the order in which it has them."""
         return [
             block * self.parts + (self.parts - 1 - self.part if turned else self.part)
             for block in range(self.blocks)
@@ -86,8 +86,8 @@ class TensorShard:
 
 
 def all_gather_arrays(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
-    """All-gather dictionaries of arrays, one per rank, in rank order; names and shapes may differ
-    between ranks. All ranks call it."""
+    """Return the dictionaries of arrays of all ranks, in rank order, from this rank's ``arrays``;
+    names and shapes may differ between ranks. All ranks call it."""
     packed = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}) if arrays else b""
     length = np.array([len(packed)], np.int64)
     lengths = [int(comm.numpy(x)[0]) for x in comm.all_gather(comm.tensor(length))]
@@ -103,8 +103,8 @@ def assemble_parameters(
     pieces: Sequence[Mapping[str, TensorShard]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Arrays:
-    """Assemble whole parameters from the shards of all ranks; of replicated shards the lowest
-    rank's is used, and names that no rank has are left out.
+    """Return whole parameters, by canonical name, assembled from the shards of all ranks; of
+    replicated shards the lowest rank's is used, and names that no rank has are left out.
 
     Args:
         parts, pieces: of each rank, the arrays and the shard descriptions by canonical name.
@@ -123,8 +123,9 @@ def assemble_parameters(
 def concat_slices(
     outputs: Sequence[NDArray[Any]], axis: int, blocks: int = 1, mirrored: bool = False
 ) -> NDArray[Any]:
-    """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold, in
-    the order of the whole axis; with ``blocks``, every slice has a part of each block."""
+    """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold, one
+    per rank in their order, along ``axis`` in the order of the whole axis. ``blocks`` and
+    ``mirrored`` say how the axis was sliced, as in `TensorShard`."""
     if blocks == 1:
         return np.concatenate(outputs, axis)
     n, chunks = len(outputs), dict[int, NDArray[Any]]()

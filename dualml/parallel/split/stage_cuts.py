@@ -14,14 +14,15 @@ Costs = dict[int, tuple[float, int]]
 
 
 def legal_cuts(spec: ModelSpec) -> list[str]:
-    """Return the layers at which a stage may begin: neither the first layer nor inside a residual
-    block."""
+    """Return all layers at which a stage may begin, in model order: not the first layer, and none
+    inside a residual block."""
     depth, names = spec.open_branches(), [name for name, _ in spec.layers]
     return [now for before, now in itertools.pairwise(names) if depth[before] == 0]
 
 
 def check_cuts(spec: ModelSpec, cut: Sequence[str]) -> None:
-    """Raise `UserError` if a stage cannot begin at these layers or they are out of order."""
+    """Raise `UserError` if a stage cannot begin at one of the layers ``cut``, or they are not in
+    model order, each once."""
     names, allowed = [name for name, _ in spec.layers], legal_cuts(spec)
     for name in cut:
         if name not in names:
@@ -63,7 +64,8 @@ def layer_costs(
 
 def balance_stages(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list[str]:
     """Return the layers at which stages 1, 2, … begin, so that the heaviest stage is as light as
-    possible; among equal cuts the one with the smallest sum of squares.
+    possible; among equal cuts the one with the smallest sum of squares. ``weights`` has the cost of
+    every layer.
 
     Raises:
         UserError: more stages than legal cuts allow.

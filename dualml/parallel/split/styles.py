@@ -78,9 +78,9 @@ def choose_styles(
 
 
 def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
-    """Return ``column`` and ``row`` for pairs of linear or convolution layers that have only
-    feature-wise layers, attention or SwiGLU between them; without any pair ``column`` for the first
-    such layer. Others have no entry."""
+    """Return ``column`` and ``row`` for pairs of linear or convolution layers among ``names``, the
+    layers of a stage, that have only feature-wise layers, attention or SwiGLU between them; without
+    any pair ``column`` for the first such layer, if there is one. Other layers have no entry."""
     styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:
@@ -95,8 +95,8 @@ def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
 
 
 def check_divisible(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
-    """Raise `UserError` unless every split layer has ``parts`` equal slices, as well as the heads
-    or gates of attention and SwiGLU behind it."""
+    """Raise `UserError` unless the sizes of every layer that ``styles`` splits divide into
+    ``parts`` equal slices, as well as the heads or gates of attention and SwiGLU behind it."""
     counts: dict[str, tuple[int, str]] = {}
     shapes, before, sliced = spec.shapes(), "whole", False
     for name, layer in spec.layers:

@@ -60,8 +60,8 @@ class ParallelOp:
 
 @dataclass(frozen=True)
 class RingAttentionOp:
-    """Ring attention of the local positions: keys and values of all ranks travel around the
-    ring."""
+    """Ring attention of the local positions in the attention layer ``layer`` with the name
+    ``name``: keys and values of all ranks travel around the ring."""
 
     name: str
     layer: GroupedAttention
@@ -125,8 +125,9 @@ class StageShard:
             self.items.append(Segment((), len(self.lower), {}, self.lower))  # the loss
 
     def add_layer(self, name: str, layer: Layer, style: str) -> None:
-        """Append a layer in this rank's form, with the communication that it needs before and
-        after; raise `UserError` if it cannot be split so here."""
+        """Append the layer ``name`` in this rank's form to the stage, with the communication that
+        it needs before and after; ``style`` is ``column``, ``row`` or ``whole``. Raise `UserError`
+        if it cannot be split so here."""
         if style == "row" and not self.blocks and not isinstance(layer, Embedding):
             raise UserError(
                 f"split.layers.{name}: a row layer takes the output of a column layer; what comes "
@@ -183,14 +184,15 @@ class StageShard:
                 self.append_op("take")
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
-        """Return whether the layer accepts a split input."""
+        """Return whether the layer takes the current tensor, which is split, as it is; otherwise it
+        must be gathered before the layer."""
         if self.blocks > 1:
             return layer.blocks == self.blocks
         return style == "row" or isinstance(layer, FEATUREWISE_LAYERS)
 
     def slice_layer(self, name: str, layer: Layer, style: str) -> list[Layer]:
         """Return this rank's part of a layer, and record its parameter shards in `pieces`; the bias
-        of a row layer follows as a layer after the sum."""
+        of a row layer is returned as a second layer, for after the sum."""
         n = self.parts
         if style == "column":
             if isinstance(layer, Embedding):
@@ -223,8 +225,9 @@ class StageShard:
     def record_pieces(
         self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int
     ) -> None:
-        """Record this rank's shards of a layer's parameters: split along the given axes, whole
-        otherwise."""
+        """Record in `pieces` this rank's shards of a layer's parameters: those in ``axes``
+        (``weight``, ``bias``) split along the given axis, the others whole; ``blocks`` and
+        ``mirrored`` as in `TensorShard`."""
         for leaf, full in canonical_parameter_names(name, self.layers[name]).items():
             whole = self.whole[full]
             cut = leaf in axes and self.parts > 1
@@ -238,14 +241,15 @@ class StageShard:
         return self.layers[self.order[at]].blocks if at < len(self.order) else 1
 
     def append_layer(self, name: str, layer: Layer) -> None:
-        """Append a layer to the current segment."""
+        """Append a layer, in this rank's form, to the current segment, without communication."""
         self.open_layers.append((name, layer))
         self.lower = propagate_precision(layer, self.lower)
         self.needs_gradient = self.needs_gradient or bool(layer.parameters())
 
     def append_op(self, kind: str, after: str = "") -> None:
-        """Close the current segment and append a communication operator; a group of a single rank
-        gets none. Raise `UserError` for a ``gather`` where positions are sharded."""
+        """Close the current segment and append a communication operator of this kind, after the
+        output of the layer ``after``; a group of a single rank gets no operator. Raise `UserError`
+        for a ``gather`` where positions are sharded."""
         if kind == "gather" and self.position_slices is not None:
             raise UserError(
                 "split.sequence: a layer split by column gives its slices to one split by row, "

@@ -75,8 +75,8 @@ class TensorParallelRank:
     # --- inside a layer ---------------------------------------------------------------------------
 
     def communicate(self, pair: ParallelOp, values: Values, stage: int, micro: int) -> Values:
-        """Apply the forward communication of operator ``pair`` to the top of the stack ``values``;
-        return the new stack."""
+        """Apply the forward communication of the operator ``pair``, in ``stage`` for the
+        micro-batch ``micro``, to the last tensor of the stack ``values``; return the new stack."""
         top = values[-1]
         if pair.kind == "copy":
             return values
@@ -94,8 +94,8 @@ class TensorParallelRank:
     def communicate_back(
         self, pair: ParallelOp, gradients: Values, stage: int, micro: int
     ) -> Values:
-        """Apply the backward communication of operator ``pair`` to the top gradient of the stack;
-        return the new stack."""
+        """Apply the backward communication of the operator ``pair``, which is no ``take``, to the
+        last tensor of the stack ``gradients``; return the new stack."""
         top = gradients[-1]
         if pair.kind == "sum":
             return gradients
@@ -113,8 +113,9 @@ class TensorParallelRank:
     def all_reduce_activation(
         self, x: Tensor, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
-        """All-reduce ``x`` over the group. A low-precision ``x`` is summed in float32 and then
-        rounded, which adds one rounding for any number of ranks."""
+        """Return the sum of ``x`` over the tensor-parallel group; ``x`` may be overwritten. A
+        low-precision ``x`` (``lower``) is summed in float32 and then rounded, which adds one
+        rounding for any number of ranks."""
         assert self.tp_group is not None
         mixed = self.mixed if lower else None
         x = x if mixed is None else mixed.upcast(x)
@@ -135,8 +136,9 @@ class TensorParallelRank:
     def reduce_scatter_dim(
         self, x: Tensor, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
-        """Reduce-scatter ``x`` along the positions: return this rank's range of positions of the
-        sum. A low-precision ``x`` is summed in float32 and then rounded."""
+        """Reduce-scatter ``x``, (batch, positions, …), over the tensor-parallel group along the
+        positions: return this rank's range of positions of the sum. A low-precision ``x``
+        (``lower``) is summed in float32 and then rounded."""
         assert self.tp_group is not None
         mixed, group = self.mixed if lower else None, self.tp_group
         x = x if mixed is None else mixed.upcast(x)
@@ -148,8 +150,8 @@ class TensorParallelRank:
         return x if mixed is None else mixed.downcast(x)
 
     def all_reduce_sum(self, group: Communicator, x: Tensor) -> Tensor:
-        """Return the sum of ``x`` over ``group``, in place where the framework can: ``x`` may be
-        overwritten. The simulated straggler sleeps first."""
+        """Return the sum of ``x`` over the ranks of ``group``, which all call it; ``x`` may be
+        overwritten. A straggler first sleeps."""
         if self.slow is not None and self.slow.rank == self.rank:
             schedule = strategy("all_reduce").schedule(group.size)
             late = replace(self.slow, rank=group.rank)  # a schedule uses ranks of the group
@@ -157,8 +159,8 @@ class TensorParallelRank:
         return group.all_reduce(x, inplace=True)
 
     def delay_ring(self, group: Communicator, nbytes: int) -> None:
-        """Sleep as the simulated straggler does in a ring, which sends and receives a slice of
-        ``nbytes`` in every step."""
+        """Sleep, if this rank is the straggler, as long as its delays in a ring among ``group``
+        last, in which it sends and receives ``nbytes`` bytes in each of n − 1 steps."""
         if self.slow is not None:
             delay = self.slow.transfer_delay(self.rank, nbytes, nbytes, self.step_count)
             pause((group.size - 1) * delay)
@@ -167,8 +169,8 @@ class TensorParallelRank:
         self, group: Communicator, x: Tensor, axis: int, lower: bool = False
     ) -> Tensor:
         """All-gather ``x`` over ``group`` and return all parts in the compute type, concatenated
-        along ``axis``; ``x`` is in its wire type if ``lower``. The simulated straggler sleeps
-        first."""
+        along ``axis`` in the order of ranks; ``lower`` says that ``x`` is in the low-precision wire
+        type. A straggler first sleeps."""
         self.delay_ring(group, group.nbytes(x))
         parts = [self.from_wire(part, lower) for part in group.all_gather(x)]
         return self.stage.concat(parts, axis)
@@ -176,7 +178,8 @@ class TensorParallelRank:
     # --- positions sharded over ranks -------------------------------------------------------------
 
     def position_shard(self, part: int) -> TensorShard:
-        """Return which positions of (batch, positions, …) rank ``part`` of the group has."""
+        """Return the shard that says which positions of (batch, positions, …) rank ``part`` of the
+        group has; its shape is not set. Only if positions are sharded."""
         axis, blocks, mirrored = POSITION_SLICES[self.plan.shared]
         return TensorShard((), axis, part, self.plan.mesh.tensor, blocks, mirrored)
 
@@ -191,8 +194,9 @@ class TensorParallelRank:
         )
 
     def gather_sequence(self, x: Tensor, lower: bool) -> Tensor:
-        """All-gather the position-sharded tensor ``x`` along its position axis and restore the
-        order; return ``x`` if positions are not sharded."""
+        """All-gather the position-sharded ``x``, (batch, local positions, …), and return all
+        positions in their order; ``x`` itself if positions are not sharded. Messages are in the
+        low-precision type if ``lower``."""
         if self.own_positions is None:
             return x
         assert self.tp_group is not None
@@ -204,7 +208,7 @@ class TensorParallelRank:
         return self.stage.concat([chunks[i] for i in sorted(chunks)], 1)
 
     def make_ring_attention(self, item: RingAttentionOp) -> RingAttention:
-        """Make the ring attention of a layer for this rank's positions."""
+        """Make the ring attention of the layer of ``item`` for this rank's positions."""
         assert self.tp_group is not None
         assert isinstance(self.stage, BlockwiseAttention)  # checked by `make_stage`
         whole = np.arange(item.layer.length)[None]
@@ -214,8 +218,9 @@ class TensorParallelRank:
     def attend_over_ring(
         self, item: RingAttentionOp, x: Tensor, stage: int, micro: int
     ) -> tuple[Tensor, SavedAttention]:
-        """Run ring attention on the local queries, keys and values; return the output and the saved
-        tensors."""
+        """Run the forward pass of ring attention on ``x``, queries, keys and values of the local
+        positions; return the output for these positions and the tensors to save for
+        `ring_backward`."""
         during = partial(self.timeline.record, "collective", stage, micro, False)
         return self.rings[item.name].forward(x, during)
 
@@ -228,8 +233,8 @@ class TensorParallelRank:
         return y
 
     def ring_backward(self, item: RingAttentionOp, flow: Tensor, stage: int, micro: int) -> Tensor:
-        """Run the backward pass of ring attention: return the gradient of its input from that of
-        its output."""
+        """Return the gradient of the input of `ring_forward` for this micro-batch from the gradient
+        ``flow`` of its output; drop the tensors that were saved for it."""
         during = partial(self.timeline.record, "collective", stage, micro, True)
         kept = self.ring_saves.pop((item.name, micro))
         return self.rings[item.name].backward(kept, flow, during)
@@ -243,8 +248,8 @@ class TensorParallelRank:
     # --- what is collected again ------------------------------------------------------------------
 
     def free_gathered(self, segment: int, micro: int) -> None:
-        """Free the gathered input of a segment if its local positions were saved, to be gathered
-        again; otherwise do nothing."""
+        """Free the gathered input of a segment if its local positions were saved, so that
+        `restore_gathered` can gather it again; otherwise do nothing."""
         if (segment, micro) in self.saved_shards:
             assert isinstance(self.stage, ActivationResharding)  # checked by `make_stage`
             self.stage.free_activation(segment, micro)
@@ -260,8 +265,8 @@ class TensorParallelRank:
 
 
 def make_group(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
-    """Return the communicator of this rank's group, None if it has none or is alone in it. Every
-    rank must call this with the same groups."""
+    """Return the communicator of this rank's group, one of the lists of ranks ``groups``; None if
+    it is in none or alone in it. Every rank must call this with the same groups."""
     own = None
     for group in groups:
         if len(group) == 1:

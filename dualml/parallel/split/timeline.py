@@ -27,8 +27,8 @@ class Timeline:
         self.step, self.enabled = 0, True
 
     def begin_step(self, step: int) -> None:
-        """Assign the events that follow to step ``step``; drop old ones, but none of the latest
-        `MAX_UPDATES` steps. Nothing happens while recording is paused."""
+        """Count the events that follow to update ``step``; drop old ones, but none of the latest
+        `MAX_UPDATES` updates. Nothing happens while recording is paused."""
         if not self.enabled:
             return
         self.step = step
@@ -52,7 +52,8 @@ class Timeline:
         self, kind: str, stage: int = -1, micro: int = -1, backward: bool = False, nbytes: int = 0
     ) -> Iterator[None]:
         """Record an event of a ``kind`` of `KINDS` that lasts as long as the context, unless
-        recording is paused. ``nbytes`` are the bytes moved; −1: no stage or micro-batch."""
+        recording is paused when it ends. ``backward``: whether it belongs to a backward pass;
+        ``nbytes``: the bytes moved; −1: no stage or micro-batch."""
         start = time.perf_counter()
         try:
             yield

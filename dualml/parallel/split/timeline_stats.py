@@ -24,8 +24,8 @@ PASSES = (KINDS.index("F"), KINDS.index("B"))
 
 
 def measured_bubble(ranks: Sequence[Events], step: float) -> float:
-    """Return the measured bubble (0 … 1) of update ``step``, from its first forward pass on any
-    rank to its last backward pass."""
+    """Return the measured bubble of update ``step``: the share (0 … 1) of the ranks' time, from its
+    first forward pass on any rank to its last backward pass, in which no stage computes."""
     begin, end, busy = np.inf, -np.inf, 0.0
     for events in ranks:
         chosen = pass_indices(events, step)
@@ -37,8 +37,8 @@ def measured_bubble(ranks: Sequence[Events], step: float) -> float:
 
 
 def replayed_bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
-    """Return the bubble of one update if messages took no time and the passes kept their order and
-    durations.
+    """Return the bubble (0 … 1) of update ``step`` if messages took no time and the passes kept
+    their order and durations.
 
     The measured bubble minus this value is due to messages and work between passes; this value
     minus the schedule's theoretical bubble is due to passes of different lengths.
@@ -150,15 +150,16 @@ Message = tuple[float, int, int, int, int, int]  # step, data, tensor, stage, mi
 
 
 def message_key(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
-    """Return (step, data, tensor, stage, micro-batch, backward) of event ``i``, which sender and
-    receiver of a message share."""
+    """Return (step, data, tensor, stage, micro-batch, backward) of event ``i`` of ``rank``, by
+    which the send and the receive of one message are matched."""
     data, _, tensor = plan.mesh.coordinates(rank)
     stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
     return (float(events["step"][i]), data, tensor, stage, micro, backward)
 
 
 def send_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
-    """Return message key → time in seconds at which its send began."""
+    """Return, for each recorded message between stages, its `message_key` → time in seconds at
+    which its send began."""
     return {
         message_key(events, i, rank, plan): float(events["begin"][i])
         for rank, events in enumerate(ranks)
@@ -167,8 +168,9 @@ def send_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]
 
 
 def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
-    """Return, for each (rank, event), the time at which the last rank of the group entered that
-    collective.
+    """Return (rank, index of the event) → time in seconds at which the last rank of the group
+    entered that collective, for all collectives and gradient reductions that every rank of the
+    group recorded.
 
     The ranks of a group have the same collectives in the same order.
     """
@@ -194,13 +196,14 @@ def average_sends(
     names: Sequence[str],
     ends: Callable[[int, int, int, int], tuple[Any, ...]],
 ) -> list[dict[str, Any]]:
-    """Return who sends to whom, in order, with the ``bytes`` and ``messages`` per update, averaged
-    over ``steps``.
+    """Return who sends to whom, sorted, with the ``bytes`` and ``messages`` per update, averaged
+    over ``steps``; sends without bytes do not count.
 
     Args:
-        names: keys for the sender and the receiver.
-        ends: returns sender and receiver of a message, for its rank, stage, stage that receives it,
-            and micro-batch.
+        names: keys of the result for the parts of what ``ends`` returns, such as ``source`` and
+            ``target``.
+        ends: returns sender and receiver of a message, as a tuple, for its rank, stage, stage that
+            receives it, and micro-batch.
     """
     sent: dict[tuple[Any, ...], list[float]] = {}
     for rank, events in enumerate(ranks):

@@ -21,7 +21,8 @@ FLOAT, LOWER = 4, 2
 
 @dataclass(frozen=True)
 class LinkVolume:
-    """Messages of one kind that a rank sends to another in an update."""
+    """Messages of one kind, ``what`` (``activations``, ``gradients`` or ``samples``), that rank
+    ``source`` sends to rank ``target`` in an update: their number and their bytes together."""
 
     source: int
     target: int
@@ -33,7 +34,8 @@ class LinkVolume:
 @dataclass(frozen=True)
 class Collective:
     """Collectives of one kind in a group of ranks in an update: ``calls`` calls with ``nbytes``
-    bytes per rank in total; an all-gather counts the slice that each rank contributes."""
+    bytes per rank in total; an all-gather counts the slice that each rank contributes. ``kind``
+    says what is done and when, such as ``all_reduce forward``."""
 
     ranks: tuple[int, ...]
     kind: str
@@ -43,7 +45,7 @@ class Collective:
 
 def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[LinkVolume]:
     """Return the messages between stages in an update of ``batch`` samples, summed by pair of ranks
-    and kind; values that stay on a rank are none.
+    and kind and sorted by them; values that stay on a rank are none.
 
     Args:
         lower: whether the model is trained in mixed precision.
@@ -120,7 +122,8 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonO
 
 def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
     """Return the collectives in an update of ``batch`` samples, summed by group of ranks and kind,
-    with bytes per rank; sums are float32 in any precision."""
+    with bytes per rank; sums are float32 in any precision. ``lower`` says whether the model is
+    trained in mixed precision."""
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
@@ -194,7 +197,9 @@ def total_sent_bytes(plan: SplitPlan, batch: int, *, lower: bool = False) -> int
 
 
 def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> JsonObject:
-    """Return a plan and its traffic as JSON-compatible values, for the command line and the report.
+    """Return a plan and its traffic in an update of ``batch`` samples as JSON-compatible values,
+    for the command line and the report: among others ``ranks`` (what each holds), ``grid`` (rank ×
+    tick), ``links`` and, for collectives, ``meetings``.
 
     Args:
         lower: whether the model is trained in mixed precision.

@@ -54,12 +54,13 @@ class SplitTrainer(Trainer):
         self.promise = "parts" if has_copies(self.plan) else "stages"
 
     def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean losses of the batches, one per update, on every rank; all call it."""
+        """Return the mean losses of the batches, one per update, on every rank, from the pairs that
+        `step` returned; all ranks call it."""
         return self.model.materialize_losses([losses for losses, _ in lazy])
 
     def local_losses(self, lazy: tuple[Any, float]) -> Arrays:
-        """Return the losses of one update's micro-batches under the key ``micro-batches``; empty on
-        a rank that computes none."""
+        """Return the losses of one update's micro-batches on this rank, from the pair that `step`
+        returned, under the key ``micro-batches``; empty on a rank that computes none."""
         losses = self.model.micro_batch_losses(lazy[0])
         return {} if losses is None else {"micro-batches": losses}
 
@@ -88,14 +89,15 @@ class SplitTrainer(Trainer):
         super().begin_training()
 
     def begin_draws(self) -> None:
-        """Prepare the perturbed runs (*draws*) of the rounding envelope, see the base class, and
-        take the straggler, which only waits, out of the executor as well."""
+        """Prepare the perturbed runs (*draws*) of the rounding envelope: remove the straggler,
+        which only waits, from trainer and executor, and wait for all ranks."""
         self.executor.slow = None
         super().begin_draws()
 
     def interchangeable(self, batch: Array) -> list[Array]:
-        """Return the whole batch; for a stateful model each micro-batch, because a rank holds the
-        states of its own streams."""
+        """Return the groups of samples within which order changes only rounding: the whole batch;
+        for a stateful model each micro-batch, because a rank holds the states of its own
+        streams."""
         if not self.plan.spec.stateful:
             return [batch]
         mesh, micro = self.plan.mesh, self.plan.micro_batches
@@ -103,7 +105,8 @@ class SplitTrainer(Trainer):
 
     def copies(self) -> WeightCopies | None:
         """Return this rank's part of each parameter by name and slice, so that equal slices are
-        compared; for remote procedure calls all weights on the driver, none elsewhere."""
+        compared; for remote procedure calls all weights on the driver, an empty mapping elsewhere
+        (all ranks then call it)."""
         if isinstance(self.model, SplitTraining):
             pieces = self.plan.rank_stages(self.rank)[1]
             own = self.model.stage.weights()
@@ -115,17 +118,18 @@ class SplitTrainer(Trainer):
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
     ) -> float | None:
         """Return the bytes per update that all ranks together send by the split plan, for the mean
-        batch size."""
+        batch size of the updates ``first`` … ``last``, which have ``samples`` samples together."""
         batch, width = samples // (last - first + 1), np.dtype(self.backend.dtype).itemsize
         return total_sent_bytes(self.plan, batch, lower=self.lower) * width / FLOAT
 
     def summary(self) -> dict[str, Any]:
-        """Return the ranks' memory reports, and how messages, device transfers or remote calls are
-        executed."""
+        """Return the ranks' memory reports under ``memory`` (after `begin_training`), and under
+        ``how`` how messages, device transfers or remote calls are executed."""
         return {"how": self.describe_messages(), **self.memory}
 
     def describe_messages(self) -> dict[str, str]:
-        """Return how messages, device transfers or remote calls are executed."""
+        """Return, by kind of communication, how messages, device transfers or remote calls are
+        executed, as text."""
         plan = self.plan
         if plan.engine == "rpc":
             return {"calls": f"native: {self.model.calls}"}

@@ -187,14 +187,15 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return batch_digest(*self.fetch_batch(batch)), activations
 
     def tensor_to_host(self, output: Any) -> Array:
-        """Copy an output to the host, as float32 if NumPy does not have its type."""
+        """Return a copy of an output as a NumPy array, in float32 if the stage computes in mixed
+        precision."""
         mixed = self.executor.mixed
         array: Array = self.comm.numpy(output if mixed is None else mixed.upcast(output))
         return array
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
-        """Return samples and labels of a batch on every rank, from the ranks that have read them; a
-        collective call."""
+        """Return samples and labels of a batch, given its sample indices, on every rank, from the
+        ranks that have read them; a collective call."""
         first, last = self.plan.owner(0, 0, 0), self.plan.scorer
         own = {"x": self.x[batch]} if self.comm.rank == first else {}
         own |= {"y": self.y[batch]} if self.comm.rank == last else {}
@@ -271,11 +272,12 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return {**self.hidden.state()}
 
     def layer_names(self, view: StageView) -> list[str]:
-        """Return the layer names of a stage."""
+        """Return the layer names of the stage of ``view``."""
         return self.plan.stages[view.stage]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore this rank's shards of whole ``weights`` and ``state`` after update ``step``."""
+        """Restore this rank's shards of whole ``weights`` and ``state`` as after update ``step``;
+        no rank communicates."""
         pieces = self.pieces[self.comm.rank]
 
         def slice_arrays(arrays: Mapping[str, Array]) -> Arrays:
@@ -287,8 +289,9 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace this rank's shards by those that ``fn`` returns; its argument and result have the
-        keys ``name[part]``. No rank communicates."""
+        """Replace this rank's shards of the parameters by those that ``fn`` returns; its argument
+        and result have the keys ``name[part]``, with ``part`` the number of the shard. No rank
+        communicates."""
         own, pieces = self.stage.weights(), self.pieces[self.comm.rank]
         keys = {f"{name}[{pieces[name].part}]": name for name in own}
         moved = fn({key: own[name] for key, name in keys.items()})
@@ -303,7 +306,7 @@ def make_stage(
     recipe: TrainingSpec,
     comm: Communicator | None = None,
 ) -> Stage:
-    """Make this rank's part of the model.
+    """Make the part of the model that ``rank`` holds.
 
     Args:
         comm: communicator of all ranks, needed by stages on several devices of a process.
@@ -339,8 +342,8 @@ def make_stage(
 
 
 def rank_segments(plan: SplitPlan, rank: int) -> tuple[list[Segment], bool, bool]:
-    """Return the segments of a rank, whether it has the model's first stage, and whether it has the
-    last."""
+    """Return all segments of a rank, in model order, whether it has the model's first stage, and
+    whether it has the last."""
     views = plan.rank_stages(rank)[0]
     segments = [item for view in views for item in view.items if isinstance(item, Segment)]
     return segments, views[0].stage == 0, views[-1].stage == len(plan.stages) - 1

@@ -61,7 +61,8 @@ def broadcast_schedule(n: int) -> CollectiveSchedule:
 
 @cache
 def all_reduce_schedule(n: int) -> CollectiveSchedule:
-    """Return the schedule of the ring all-reduce of n chunks among n ranks."""
+    """Return the schedule of the ring all-reduce of n chunks among n ranks: at the end every rank
+    has the sum of all chunks."""
     return Ring().schedule(n)
 
 
@@ -128,8 +129,8 @@ class ShardCollectives:
                     self.write_part(vector, rank * part, came)
 
     def start(self, work: Callable[..., object], *arguments: Any) -> WorkHandle:
-        """Run ``work`` on the thread and return a handle at once; without overlap run it now and
-        return the handle of completed work."""
+        """Run ``work`` with these arguments on the thread and return a handle at once; without
+        overlap run it now and return the handle of completed work."""
         if self.thread is None:
             return CompletedWork(work(*arguments))
         return AsyncWork(self, self.thread.submit(work, *arguments))
@@ -141,7 +142,7 @@ class ShardCollectives:
         return np.concatenate([self.comm.numpy(each) for each in parts])
 
     def write_part(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
-        """Overwrite ``vector`` by ``value`` from index ``start`` on and return it."""
+        """Overwrite ``vector`` in place by ``value`` from index ``start`` on and return it."""
         return self.comm.write(vector, start, value, "put")
 
     @contextmanager
@@ -157,14 +158,14 @@ class ShardCollectives:
 
 
 class AsyncWork:
-    """Handle of collectives that another thread runs; a `Pending`."""
+    """Handle of collectives that the thread of `ShardCollectives` runs; a `WorkHandle`."""
 
     def __init__(self, moves: ShardCollectives, future: Future[Any]) -> None:
         self.moves, self.future = moves, future
 
     def wait(self) -> Any:
-        """Wait for the thread and return the result; the seconds spent waiting are added to
-        ``moves.seconds``."""
+        """Wait for the thread and return the result, or raise its error; the seconds spent waiting
+        are added to the `seconds` of the `ShardCollectives`."""
         begin = time.perf_counter()
         result = self.future.result()
         self.moves.seconds += time.perf_counter() - begin

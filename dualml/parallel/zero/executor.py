@@ -66,8 +66,8 @@ class ShardedExecutor(Executor):
         self.shard = stage.make_optimizer_shard(recipe, [self.collectives.local_part(self.vector)])
 
     def reduce(self) -> None:
-        """Reduce-scatter the gradients among the ranks with the same parameters: each then has the
-        sum of its own part only."""
+        """Reduce-scatter the gradients in place among the ranks with the same parameters: each then
+        has the sum of its own part only."""
         with self.timeline.record(
             "reduce", nbytes=self.reduced_bytes(self.comm.nbytes(self.gradient))
         ):
@@ -79,7 +79,7 @@ class ShardedExecutor(Executor):
         return 0
 
     def is_finite(self) -> bool:
-        """Return whether this rank's part of the reduced gradients is finite."""
+        """Return whether all elements of this rank's part of the reduced gradients are finite."""
         return self.shard.finite(self.gradient_shards)
 
     def update(self, step: int) -> None:
@@ -87,12 +87,15 @@ class ShardedExecutor(Executor):
         self.update_shard(step, step, 1.0)
 
     def update_scaled(self, step: int, made: int) -> None:
-        """Apply update ``step`` with gradients of the scaled loss, as `update_shard` does; ``made``
-        counts the updates that were not skipped."""
+        """Apply update ``step`` with gradients of the loss times `loss_scale`, which is divided
+        out, as `update_shard` does; ``made`` is its number among the updates that were not
+        skipped."""
         self.update_shard(step, made, self.loss_scale)
 
     def update_shard(self, step: int, made: int, scale: float) -> None:
-        """Update this rank's part of the parameters and all-gather the updated parts."""
+        """Update this rank's part of the parameters from the gradients divided by ``scale``, and
+        all-gather the updated parts; ``made`` is the number of update ``step`` among those that
+        were not skipped."""
         with self.timeline.record("update"):
             self.shard.update(self.gradient_shards, step, made, scale)
         with self.timeline.record("reduce", nbytes=self.comm.nbytes(self.vector)):
@@ -117,8 +120,8 @@ class ShardedExecutor(Executor):
         }
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the parameters of this rank's stages, and its part of their optimizer state,
-        after update ``step``."""
+        """Restore the parameters of this rank's stages, and its part of their optimizer state, from
+        arrays with the shapes of this rank's shards, as after update ``step``."""
         kind = np.dtype(self.group.dtype(self.vector))
         whole = self.group.tensor(self.unit.flatten(weights, kind))
         self.group.write(self.vector, 0, whole, "put")

@@ -130,9 +130,10 @@ class ShardedForwardBackward:
         return self.stage.combine_losses(losses) if losses else None
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
-        """Run forward and backward passes of one chunk and return its lazy loss; in stages 2 and 3
-        start to reduce each gradient, which replaces the shards if ``first`` and is added to them
-        otherwise. With an empty chunk, take part in the collectives only and return None."""
+        """Run forward and backward passes of the chunk ``piece`` and return its lazy loss; in
+        stages 2 and 3 start to reduce each gradient, which replaces this rank's shards if ``first``
+        and is added to them otherwise. With an empty chunk, take part in the collectives only and
+        return None."""
         loss = self.forward(piece, step)
         flow: Any = None
         for number in reversed(range(len(self.segments))):
@@ -202,7 +203,7 @@ class ShardedForwardBackward:
 
     def prefetch_unit(self, number: int) -> None:
         """Start to gather the weights of unit ``number`` into its buffer slot, unless they are
-        there already or coming; nothing in stages 1 and 2."""
+        there already or on their way; do nothing in stages 1 and 2."""
         slot = number % self.sharding.buffer_slots
         if self.sharding.stage == 3 and self.resident.get(slot) != number:
             self.resident[slot] = number
@@ -216,8 +217,8 @@ class ShardedForwardBackward:
         self.collectives.all_gather(vector)
 
     def reduce_gradients(self) -> None:
-        """Reduce-scatter the gradients over the ranks, if that was not done unit by unit (stage
-        1)."""
+        """Reduce-scatter the gradients over the ranks in stage 1; do nothing in stages 2 and 3,
+        which do it unit by unit in `micro_step`."""
         if self.sharding.stage == 1:
             for vector in self.unit_gradients:
                 self.round_to_low_precision(self.collectives.reduce_scatter(vector))
@@ -231,8 +232,8 @@ class ShardedForwardBackward:
         return self.stage
 
     def round_to_low_precision(self, part: Tensor) -> None:
-        """Round ``part`` in place to the low precision in which sums are held; nothing if they are
-        not. The reference holds rounded values in float64."""
+        """Round ``part`` in place to the low precision in which gradients are held; do nothing if
+        they are not. The reference holds rounded values in float64."""
         if self.sharding.lower:
             self.comm.write(part, 0, self.mixed_stage.downcast(part), "put")
 
@@ -244,7 +245,7 @@ class ShardedForwardBackward:
         return [self.mixed_stage.upcast(part) for part in self.gradient_shards]
 
     def cast_master_weights(self) -> None:
-        """Overwrite this rank's low-precision weights by its float32 master weights, rounded;
+        """Overwrite this rank's low-precision weights by its float32 master weights, rounded; do
         nothing unless weights are held in low precision."""
         if self.sharding.lower:
             for part, master in zip(self.weight_shards, self.master_weights, strict=True):
@@ -253,8 +254,8 @@ class ShardedForwardBackward:
     # ----------------------------------------------------------------------------------------------
 
     def all_gather_params(self) -> None:
-        """All-gather the updated weights, except in stage 3, where units are gathered when they are
-        needed."""
+        """All-gather the updated weights into the units' vectors, except in stage 3, where units
+        are gathered when they are needed. All ranks call it."""
         self.resident.clear()
         if self.sharding.stage < 3:
             for vector in self.unit_weights:

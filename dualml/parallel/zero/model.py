@@ -62,14 +62,19 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
         """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
-        as the only rank and without an update; otherwise as `step`."""
+        as the only rank and without an update.
+
+        Raises:
+            Unsupported: there are other ranks.
+        """
         loss = self.reduced_gradient(batch)
         gradients = self.unscale_gradients(self.gradients())
         mean = float(np.sum(self.backend.materialize_losses([loss])))
         return BatchTrace(*self.capture_forward(batch, probe), mean, gradients)
 
     def reduced_gradient(self, batch: Array) -> Any:
-        """Compute the gradient of the whole batch on the only rank; return the lazy loss."""
+        """Compute the gradient of the whole batch on the only rank and leave it in the buffers;
+        return the lazy loss. Raise `Unsupported` if there are other ranks."""
         if self.comm.size > 1:
             raise Unsupported(COLLECTIVE_ONLY)
         loss = self.gradient(batch, 1.0)
@@ -77,14 +82,15 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
         return loss
 
     def gradient(self, part: Array, factor: float) -> Any:
-        """Compute the gradient of ``factor`` times the scaled loss of this rank's samples ``part``
-        for the next update, into the buffers that `run` names; return the lazy loss, None without
-        samples."""
+        """Compute ``factor`` times the gradient of the loss of this rank's samples ``part``, times
+        the loss scale, for the next update, into the buffers that `run` names; return the lazy
+        loss, None without samples."""
         return self.run(part, self.step_count + 1, factor * self.loss_scale)
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` to this rank's part of the weights; all ranks apply or skip it
-        together."""
+        """Apply update ``step`` to this rank's part of the weights from the reduced gradients and
+        all-gather the weights; with a loss scaler all ranks apply or skip it together. All ranks
+        call it."""
         scale, made, sums = self.loss_scale, True, self.master_grads()
         if self.scaler is None:
             self.shard.update(sums, step, step, 1.0)
@@ -111,12 +117,12 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
         return batch_digest(*self.fetch_batch(batch)), seen
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
-        """Return the samples and labels with these indices from the training set."""
+        """Return the samples and labels of the training set with the indices ``batch``."""
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return the mean loss and the predicted classes; in stage 3 all ranks must call this
-        together."""
+        """Return the mean loss over ``x``, ``y`` and the predicted classes; in stage 3 all ranks
+        must call this together."""
         filled = np.resize(x, (max(len(x), self.stage.min_eval_batch), *x.shape[1:]))
         logits, _ = self.infer((self.stage.inputs(filled),))
         return self.stage.evaluate(logits, self.stage.targets(y))
@@ -165,8 +171,8 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
         return own | self.scaler_state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the weights and this rank's part of the optimizer state, after update ``step``,
-        from whole arrays."""
+        """Restore the weights and this rank's part of the optimizer state, as after update
+        ``step``, from whole arrays; no rank communicates."""
         self.set_weights(weights)
         slots: Slots = {
             slot: [self.local_part(unit.flatten(named, np.float64)) for unit in self.units]

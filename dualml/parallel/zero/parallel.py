@@ -70,21 +70,24 @@ class ZeroDataParallel(DataParallel):
         return super().local_batch(batch)
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Compute this rank's lazy loss; the gradients stay in the model's buffers."""
+        """Return this rank's lazy loss of the samples ``part`` and an empty list: the gradients,
+        times ``factor``, stay in the model's buffers."""
         return self.model.gradient(part, factor), []
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        """Reduce what the computation has not reduced yet, in the model's buffers."""
+        """Reduce in the model's buffers what `compute` has not reduced yet (stage 1); return
+        ``gradients`` unchanged. All ranks call it."""
         self.model.reduce_gradients()
         return gradients
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """Update this rank's part of the weights."""
+        """Update this rank's part of the weights and all-gather them, except in stage 3;
+        ``gradients`` is ignored. All ranks call it."""
         self.model.update(self.step_count)
 
     def pop_waiting_seconds(self) -> float:
-        """Return the seconds that this thread has waited for collectives since the last call: what
-        computing and updating wait counts as aggregation."""
+        """Return the seconds since the last call in which this thread has waited for collectives,
+        and start anew: waiting inside computing and updating counts as aggregation."""
         moves = self.model.collectives
         seconds, moves.seconds = moves.seconds, 0.0
         return seconds
@@ -94,15 +97,16 @@ class ZeroDataParallel(DataParallel):
         return None
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
-        """Return the gradient of ``batch``, reduced over the ranks. A collective call."""
+        """Return the gradient of ``batch``, reduced over the ranks, by canonical name, without an
+        update. A collective call."""
         part, _, factor = self.local_batch(batch)
         self.model.gradient(part, factor)
         self.model.reduce_gradients()
         return self.model.unscale_gradients(self.model.gradients())
 
     def local_gradient(self, batch: Batch) -> Arrays:
-        """Return this rank's gradient times its factor, before the reduction, by canonical name;
-        empty in stages 2 and 3, where no rank has it whole."""
+        """Return this rank's gradient times its factor, before the reduction, by canonical name and
+        without an update; empty in stages 2 and 3, where no rank has it whole."""
         if self.model.sharding.stage > 1:
             return {}
         part, _, factor = self.local_batch(batch)
@@ -110,13 +114,16 @@ class ZeroDataParallel(DataParallel):
         return self.model.unscale_gradients(self.model.local_gradients())
 
     def copies(self) -> WeightCopies | None:
-        """Return the weights that this rank holds: in stage 3 its part, under keys of its own."""
+        """Return the weights that this rank holds, to be compared between ranks: all of them by
+        name, in stage 3 its part of each unit under a key that no other rank has."""
         return WeightCopies(self.model.local_weights())
 
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
     ) -> float | None:
-        """Return the bytes per update of all ranks together by the closed form of ZeRO."""
+        """Return the bytes per update that all ranks together send by the closed form of ZeRO, for
+        the mean number of chunks in the updates ``first`` … ``last``, which have ``samples``
+        samples together."""
         sharding, updates = self.model.sharding, last - first + 1
         chunks = max(1, samples // (updates * self.size * self.model.recipe.chunk))
         each = communication_volume(self.model.units, self.size, sharding, chunks)

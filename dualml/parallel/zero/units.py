@@ -118,8 +118,8 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
 
 
 def unsplittable_reason(spec: ModelSpec, units: Sequence[Unit]) -> str:
-    """Return why these units cannot be computed separately, as text for a message; an empty string
-    if they can."""
+    """Return why these units of layers cannot be computed separately, as part of a sentence for a
+    message; an empty string if they can."""
     if shared := find_shared_layer(spec, units):
         return f"{shared[1]} and {shared[0]}, which share parameters"
     if spec.needs_padding_mask and len(units) > 1:
@@ -128,8 +128,8 @@ def unsplittable_reason(spec: ModelSpec, units: Sequence[Unit]) -> str:
 
 
 def find_shared_layer(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
-    """Return the first layer that shares parameters with a layer of another unit, and that layer;
-    None if there is none."""
+    """Return (the first layer that shares parameters with a layer of another unit, the layer that
+    the parameters are named after); None if no units share parameters."""
     unit = {name: number for number, one in enumerate(units) for name, _ in spec.layers[one.layers]}
     for name, layer in spec.layers:
         if unit[layer.parameter_owner(name)] != unit[name]:
@@ -138,9 +138,11 @@ def find_shared_layer(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str]
 
 
 def make_segments(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:
-    """Return the model as one segment per slice of its layers, for one rank.
+    """Return the model as one segment for each slice of its layers in ``cuts``, for a rank that
+    holds all of it.
 
     Args:
+        cuts: slices of the layers that follow one another, from the first layer on.
         lower: whether it is trained in mixed precision.
     """
     depths, segments = {-1: 1}, list[Segment]()
@@ -157,7 +159,8 @@ def make_segments(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[S
 
 
 def communication_volume(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:
-    """Return the elements that each rank sends (and receives) in an update, with ring collectives.
+    """Return the elements that each rank sends (and receives) in an update of ``chunks`` chunks,
+    with ring collectives among ``n`` ranks.
 
     The gradient sum costs (N − 1)/N · Ψ once, in stages 2 and 3 once per chunk. The weights cost
     the same once after the update; in stage 3 twice per chunk, before the forward and before the

@@ -13,10 +13,12 @@ from dualml.parallel.zero.forward_backward import ShardedForwardBackward
 
 
 class WholeArrays(ShardedForwardBackward):
-    """The weights and gradients of a sharded model, as they were on a single rank."""
+    """A sharded model whose weights and gradients can be read and replaced as whole arrays by
+    canonical name, as on a single rank."""
 
     def tensor_to_host(self, output: Tensor) -> Array:
-        """Copy a tensor to the host, as float32 if NumPy does not have its type."""
+        """Return a copy of a tensor as a NumPy array, in float32 if the stage computes in mixed
+        precision."""
         if isinstance(self.stage, MixedPrecisionStage) and self.stage.is_low_precision:
             output = self.stage.upcast(output)
         array: Array = self.comm.numpy(output)
@@ -41,8 +43,9 @@ class WholeArrays(ShardedForwardBackward):
         )
 
     def local_gradients(self) -> Arrays:
-        """Return this rank's contribution to the gradient sum, without communication. Meaningful
-        only in stage 1 and before the reduction; later stages keep no whole gradient."""
+        """Return this rank's contribution to the gradient sum, by canonical name, without
+        communication. Meaningful only in stage 1 and before the reduction; stages 2 and 3 keep no
+        whole gradient."""
         return self.unflatten_all(map(self.tensor_to_host, self.unit_gradients))
 
     def weights(self) -> Arrays:
@@ -62,12 +65,12 @@ class WholeArrays(ShardedForwardBackward):
         return {f"unit {i} of rank {rank}": self.master_part(i) for i in range(len(self.units))}
 
     def master_part(self, number: int) -> Array:
-        """Return a copy of this rank's part of the float32 weights of a unit."""
+        """Return a copy of this rank's part of the float32 weights of unit ``number``."""
         part: Array = self.comm.numpy(self.master_weights[number])
         return part
 
     def set_master_part(self, number: int, part: Array) -> None:
-        """Replace this rank's part of the float32 weights of a unit."""
+        """Overwrite this rank's part of the float32 weights of unit ``number`` by ``part``."""
         self.shardable.copy_from_host(self.master_weights[number], part)
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:

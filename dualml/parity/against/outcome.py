@@ -25,7 +25,12 @@ COSTS = {"slower": "time", "more_memory": "memory"}
 
 @dataclass(frozen=True)
 class ExceededLimit:
-    """A limit on time or memory that a pair of trials exceeds."""
+    """A limit on time or memory that a pair of trials exceeds.
+
+    Attributes:
+        limit: ``slower`` or ``more_memory``.
+        ratio, max_ratio: the measured ratio of B's cost to A's, and the largest allowed.
+    """
 
     limit: str
     pair: RunPair
@@ -173,7 +178,8 @@ class RunComparison(Comparison):
 
 
 def list_changes(changes: Sequence[Change], words: Messages) -> str:
-    """List the first changes, and say how many others there are."""
+    """Return a text with the first MAX_NAMED_ITEMS changes, and the number of others if there are
+    more."""
     listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
     left = len(changes) - MAX_NAMED_ITEMS
     return listed + (words("against.more", n=left) if left > 0 else "")

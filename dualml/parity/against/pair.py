@@ -148,7 +148,7 @@ def diff_environments(
     sides: tuple[RunOperand, RunOperand], backends: Iterable[tuple[str, str]]
 ) -> Iterator[Change]:
     """Yield the versions, machine properties and thread counts that differ between two runs, except
-    facts in PASSING.
+    facts in PASSING; keys of facts of a backend begin with its name in A.
 
     Args:
         backends: pairs of a backend of A and a backend of B; a pair that occurs again counts once.

@@ -20,11 +20,16 @@ UNCHANGED_RTOL = 1e-6
 
 
 def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -> Mutation:
-    """Return the mutation restricted to those of its calls whose output it changes.
+    """Return the mutation restricted to those of its calls whose output it changes, see
+    `has_effect`.
 
     If it changes none, it is returned as it is, because it may affect gradients only; so are
-    mutations of a single call, or of more than MAX_TESTED_CALLS. For example, 'same' padding at all
-    convolutions becomes that of the one with stride two.
+    mutations of a single call, of none, or of more than MAX_TESTED_CALLS. For example, 'same'
+    padding at all convolutions becomes that of the one with stride two.
+
+    Args:
+        explorer: the model, which has recorded the calls of ``trace``.
+        trace: the run without this mutation.
     """
     if not 1 < len(change.sites) <= MAX_TESTED_CALLS:
         return change
@@ -35,8 +40,9 @@ def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -
 
 
 def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
-    """Return whether a mutation changes the output of its call by more than UNCHANGED_RTOL; True if
-    unknown or refused by the framework."""
+    """Return whether a mutation changes an output of its call by a relative distance above
+    UNCHANGED_RTOL; True if an output was not recorded in ``trace``, or if the framework refuses the
+    mutation."""
     same = True
 
     def visit(name: str, array: NDArray[Any]) -> bool:  # called if not bitwise equal
@@ -54,7 +60,8 @@ def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
 
 
 def mark_mask(change: Mutation, trace: Trace) -> Mutation:
-    """Return a mutation with kind ``mask`` if it inverts an array of zeros and ones; others
+    """Return a mutation with kind ``mask`` if it inverts an input or output (transforms
+    ``one_minus`` and ``invert``) that is an array of zeros and ones in the trace; others
     unchanged."""
     transform = change.value[0] if isinstance(change.value, tuple) else ""
     if transform not in ("one_minus", "invert") or change.action not in ("input", "output"):

@@ -33,14 +33,16 @@ Addend = tuple[str, Rows | None]
 def added_value_mutations(
     here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
 ) -> Iterator[Mutation]:
-    """Yield mutations that add a value to an operand of the first calls whose results are not
-    shared: one that the other side adds to something, a value or parameter of this side, or rows of
-    a parameter of this side by indices of the other.
+    """Yield mutations that add a further value to a float operand, no parameter, of one of the
+    first MAX_SITES calls whose results are not shared (`TraceOperand.unmatched`).
 
-    Each is made at the call, then at all calls of its source line in modules of the same name.
+    The values are the first MAX_ADDENDS that the other side adds somewhere, see `find_addends`:
+    values and parameters of this side, or rows of its parameters. Each mutation is yielded for the
+    call alone, then for all calls of its source line in modules of the same last name.
 
     Args:
-        names: the other side's parameters → this side's, as values.
+        here, there: the operations of this side, which is mutated, and of the other side.
+        names: the other side's parameters → this side's, both with the prefix ``parameter:``.
     """
     lost = here.unmatched()
     addends = list(dict.fromkeys(find_addends(there, {**there.shared, **names})))[:MAX_ADDENDS]
@@ -66,10 +68,12 @@ def added_value_mutations(
 
 
 def find_addends(there: TraceOperand, shared: Mapping[str, str]) -> Iterator[Addend]:
-    """Yield what the other side adds in calls whose result this side lacks, under names of this
-    side.
+    """Yield what the other side adds in calls whose results this side lacks: (value, None) for a
+    value of this side, or (parameter, (indices, order)) for rows of a parameter of this side, which
+    a value of the other side selects, with their axes in an order.
 
     Args:
+        there: the operations of the other side.
         shared: name of a value of the other side → its name on this side.
     """
     lost = there.unmatched()
@@ -88,8 +92,14 @@ def find_addends(there: TraceOperand, shared: Mapping[str, str]) -> Iterator[Add
 def find_lookup(
     there: TraceOperand, one: Operation | None, shared: Mapping[str, str]
 ) -> Operation | None:
-    """Return the lookup of rows of a shared parameter whose result a call only rearranges; None if
-    there is none."""
+    """Return the call that looks rows of a shared parameter up (embedding, gather): ``one`` itself,
+    or an earlier call whose result is only rearranged up to ``one``. None if there is none among
+    the MAX_MOVES nearest calls.
+
+    Args:
+        there: the operations of the other side.
+        shared: name of a value of the other side → its name on this side.
+    """
     for _ in range(MAX_MOVES):
         if one is None:
             return None
@@ -105,7 +115,8 @@ def find_lookup(
 
 
 def is_shared_table(name: str, shared: Mapping[str, str]) -> bool:
-    """Return whether a value of the other side is a parameter that this side has, too."""
+    """Return whether a value of the other side is a parameter that has a partner on this side, that
+    is, a name in ``shared``."""
     return name.startswith("parameter:") and name in shared
 
 
@@ -115,7 +126,14 @@ def looked_up_rows(
     wanted: np.ndarray,  # type: ignore[type-arg]
     shared: Mapping[str, str],
 ) -> Iterator[Addend]:
-    """Yield the addend that a lookup makes, in the order of axes that gives ``wanted``."""
+    """Yield at most one addend: the looked-up parameter under this side's name, with the name of
+    the indices and the order of axes that turn its rows into ``wanted``; nothing if no order does.
+
+    Args:
+        lookup: a call of the other side, see `find_lookup`.
+        wanted: the array that the other side adds.
+        shared: name of a value of the other side → its name on this side.
+    """
     tables = [name for name in lookup.inputs if is_shared_table(name, shared)]
     for name in [n for one in lookup.inputs for n in before_reshape(there, one)]:
         indices = there.arrays.get(name, there.values.arrays.get(name))
@@ -136,7 +154,8 @@ def looked_up_rows(
 
 
 def before_reshape(there: TraceOperand, name: str) -> list[str]:
-    """Return a value, and the value that was reshaped to it if there is one."""
+    """Return a list of the value's name and, if a reshape made the value, the name of what was
+    reshaped."""
     number = call_number(name)
     one = None if number is None else there.operations[number]
     return [name, *one.inputs[:1]] if one is not None and "reshape" in one.name.lower() else [name]
@@ -148,7 +167,12 @@ def addend_shape(
     value: str,
     looked_up: Rows | None,
 ) -> Shape | None:
-    """Return the shape of an addend; None if it is unknown."""
+    """Return the shape of an addend, see `find_addends`; None if it is unknown.
+
+    Args:
+        value: name of a value of this side.
+        looked_up: the other side's indices and the order of axes, if rows of the value are meant.
+    """
     array = here.arrays.get(value, here.values.arrays.get(value))
     if array is None or looked_up is None:
         return None if array is None else array.shape
@@ -159,15 +183,16 @@ def addend_shape(
 
 
 def is_broadcastable(shape: Shape, other: Shape) -> bool:
-    """Return whether an array of a shape with an axis can be added to one of another shape without
-    changing that."""
+    """Return whether an array of ``shape`` can be added to one of shape ``other`` without changing
+    the latter's shape; False for a scalar."""
     if not shape or len(shape) > len(other):
         return False
     return all(m in (1, n) for m, n in zip(reversed(shape), reversed(other), strict=False))
 
 
 def calls_of_line(operations: Sequence[Operation], site: Operation) -> tuple[int, ...]:
-    """Return the calls of a function on the same source line, in modules of the same last name."""
+    """Return the numbers of the calls with the function, source line and expression of ``site``, in
+    modules of the same last name; its own is among them."""
     last = site.module.rpartition(".")[2]
     return tuple(
         one.number

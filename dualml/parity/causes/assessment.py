@@ -44,8 +44,9 @@ class AssessmentRecord:
     """A whole run under mutations, judged against the other side.
 
     Attributes:
+        changes: the mutations of the run, in the order in which they were added.
         verdict, reason, steps: as of a `ModelComparison`.
-        reached: the point up to which both sides agree, see `ModelComparison`.
+        reached: the point up to which both sides agree, see ``reach`` of `ModelComparison`.
         lost: number of values of the other side that the run does not compute.
         worst: the largest ratio of a distance to the rounding measured there.
         step, phase, kind, distance: of the first divergence; phase is empty if there is none.
@@ -98,13 +99,14 @@ class AssessmentRecord:
 
 def is_accepted(now: AssessmentRecord, run: AssessmentRecord) -> bool:
     """Return whether the last mutation of ``run`` counts as an explanation of the difference in
-    ``now``.
+    ``now``, the run without it.
 
-    A resolved run always does, one whose number was fitted to the difference only then. A
-    difference in computed values must leave fewer of them unmatched. One in gradients or updates
-    must be gone in every update and every parameter: whatever differs afterwards must belong to a
-    later phase. The first update alone is not enough, because a dampened first gradient and a wrong
-    step counter look the same there.
+    A run that agrees no farther than ``now`` never counts. A resolved run does; one whose number
+    was fitted to the difference counts only if it is resolved. A difference in computed values must
+    leave fewer of them unmatched. One in gradients or updates must be gone in every update and
+    every parameter: whatever differs afterwards must belong to a later phase. The first update
+    alone is not enough, because a dampened first gradient and a wrong step counter look the same
+    there.
     """
     if run.reach <= now.reach:
         return False
@@ -123,8 +125,8 @@ def is_accepted(now: AssessmentRecord, run: AssessmentRecord) -> bool:
 def select_explaining(
     now: AssessmentRecord, runs: Sequence[AssessmentRecord]
 ) -> list[AssessmentRecord]:
-    """Return the runs that leave at most a hundredth of the first difference of ``now``, or at most
-    twice as much as the best run does."""
+    """Return the runs, in their order, that leave at most a hundredth of the first difference of
+    ``now``, or at most twice as much as the best run does. ``runs`` must not be empty."""
     allowed = max(REST * now.distance, 2 * min(run.left for run in runs))
     return [run for run in runs if run.left <= allowed]
 
@@ -132,8 +134,9 @@ def select_explaining(
 def is_firm(change: Mutation) -> bool:
     """Return whether a mutation is accepted even if the two sides are not equal under it.
 
-    Mutations that can produce arbitrary numbers are not. Inserted low-precision numbers and Dropout
-    are, because they can only be verified as they are.
+    Mutations of kinds that can produce arbitrary numbers (``extra``, ``function``, ``constant``,
+    ``dtype``, ``gradient``, ``optimizer``) are not. Inserted low-precision numbers and Dropout are,
+    because they can only be verified as they are.
     """
     if change.action == "dropout" or (change.kind == "dtype" and change.action == "numbers"):
         return True
@@ -142,6 +145,7 @@ def is_firm(change: Mutation) -> bool:
 
 def is_fitted(change: Mutation) -> bool:
     """Return whether the mutation's number was fitted to the difference, so that it must explain
-    all of it."""
+    all of it: a factor or schedule of the learning rate, a scale of gradients, or a mutation whose
+    ``old`` is FITTED."""
     word = str(change.argument)
     return word in ("lr_factor", "lr_schedule", "gradient:scale") or change.old == FITTED

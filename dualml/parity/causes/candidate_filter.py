@@ -78,7 +78,13 @@ class Prober(Protocol):
 
 
 class FilterHost(Protocol):
-    """The host that a candidate filter works for: its traces, names and model."""
+    """The host that a candidate filter works for: its traces, names and model.
+
+    Attributes:
+        a, b: the recorded traces of the side that is mutated and of the other side.
+        settings: how the two sides are compared.
+        names: the other side's parameters → this side's, both with the prefix ``parameter:``.
+    """
 
     a: Trace
     b: Trace
@@ -152,13 +158,14 @@ class CandidateFilter:
         stage: SearchStage,
         is_late: Callable[[], bool],
     ) -> list[Mutation]:
-        """Return the mutations that reproduce unmatched values of the other side, those that
-        reproduce the latest ones first; at the end a few whose matches prove little. Before them
-        all come the untested `fit_candidates`, unless the stage changes settings only or is
-        continued.
+        """Return the mutations that deserve a whole run, the most promising first.
 
-        Mutations are tried until the time is up or enough survive. `done` is False if it stopped
-        because survivors should be tried first; called again for the same stage, it then continues.
+        These are the untested `fit_candidates`, unless the stage changes settings only or is
+        continued; then the mutations that reproduce unmatched values of the other side in a replay,
+        those that reproduce the latest ones first; at the end up to MAX_WEAK_MUTATIONS whose
+        matches prove little. Mutations are tried until the time is up or enough survive. `done` is
+        False if it stopped because survivors should be tried first; called again for the same
+        stage, it then continues.
 
         Args:
             origins: the first operations with unmatched values, of this side and of the other.
@@ -205,7 +212,12 @@ class CandidateFilter:
         """Yield groups of mutations, to be tried in order until one matches: the mutation at its
         call, then at all calls of its expression and of its line.
 
-        In the last stage the groups are those that changed a value in the stage before.
+        In the last stage the groups are those that changed a value in the second stage; they are
+        taken out of `active_groups`, and the other arguments do not count.
+
+        Args:
+            sites: the operations to mutate.
+            others: operations of the other side whose numbers and operands are tried.
         """
         if stage == STAGES[-1]:  # all that changed a value when fewer calls were replayed
             self.active_groups.sort(key=lambda group: group[0].kind in UNPROMISING_KINDS)
@@ -231,8 +243,15 @@ class CandidateFilter:
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[Mutation]:
         """Yield the mutations of all sites: up to TURN of each site in turn, until none are left;
-        likely ones of each site first. The second stage begins with moved spans of calls
-        (`SpanFinder`)."""
+        likely ones of each site first.
+
+        The first stage also exchanges settings, see `exchanged_settings`; the second also moves
+        spans of calls at the first SPANNED sites, see `SpanFinder`.
+
+        Args:
+            sites: the operations to mutate.
+            others: operations of the other side whose numbers and operands are tried.
+        """
         waiting = [self.candidates_at(site, others, stage) for site in sites]
         if stage == STAGES[0]:
             waiting += [exchanged_settings(self.trace.operations, site) for site in sites]
@@ -295,8 +314,9 @@ class CandidateFilter:
         return list(dict.fromkeys(candidates))[:8]
 
     def candidate_sites(self, origins: Sequence[Operation]) -> list[Operation]:
-        """Return the operations to mutate, each once: the first ones with unmatched values, up to
-        three calls before these, and further ones with unmatched values.
+        """Return the operations to mutate, each once: the first SITES with unmatched values
+        (``origins``), up to three calls before these, and up to twice as many further ones with
+        unmatched values.
 
         Those before count because a fused kernel also has values that the other side does not
         share.

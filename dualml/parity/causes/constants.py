@@ -29,11 +29,12 @@ def constant_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that put an unmatched constant of the other side, of equal shape but for
-    axes of length one, in place of a constant at which values first become unmatched; and those of
-    `table_mutations`.
+    """Return mutations that replace a constant of this side, at which values first become
+    unmatched, by an unmatched constant of the other side with the same shape but for axes of length
+    one; then those of `table_mutations`.
 
-    Registers the other side's arrays with ``explorer``.
+    A constant is a computed value that depends on no input, parameter or buffer. Registers the
+    other side's arrays with ``explorer``.
 
     Args:
         here, there: the operations of this side and of the other side.
@@ -67,8 +68,8 @@ def table_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that replace a table that one of the 16 nearest calls takes by one of the
-    other side with as many elements and other numbers.
+    """Return mutations that replace a table that one of the `nearest_operations` takes by one of
+    the other side with as many elements and other numbers.
 
     A table is an array that no operation computes: positions, indices, masks, buffers. Registers
     the other side's tables with ``explorer``. Arguments are those of `constant_mutations`.
@@ -165,5 +166,5 @@ def is_representable(kind: str, array: NDArray[np.float32]) -> bool:
 
 
 def squeezed_shape(array: NDArray[Any]) -> list[int]:
-    """Return the shape without axes of length one."""
+    """Return the lengths of the axes that are longer than one, as a list."""
     return [n for n in array.shape if n > 1]

@@ -23,7 +23,7 @@ class ContextBuilder:
 
     Args:
         a: the trace of the first side.
-        names: the second side's parameter names → the first side's.
+        names: the second side's parameters → the first side's, both with the prefix ``parameter:``.
         here, there: the operations of the first and of the second side.
     """
 
@@ -120,8 +120,8 @@ class ContextBuilder:
         return list(lines.values())
 
     def added_numbers(self, site: Operation) -> Iterator[float]:
-        """Yield the numbers that the call before added to an input of this one: float constants,
-        not tensors."""
+        """Yield the float constants that were added to inputs of this call, each by the call that
+        computed the input; added tensors and whole numbers are left out."""
         for name in site.inputs:
             one = self.made.get(name)
             if one is not None and OPERATOR_FUNCTIONS.get(one.name, one.name) == "add":
@@ -131,8 +131,8 @@ class ContextBuilder:
 
 
 def is_slice(one: Operation) -> bool:
-    """Return whether a ``__getitem__`` call takes a part of some axis by a slice, not only whole
-    axes (``::``) or single indices."""
+    """Return whether a call is a ``__getitem__`` that takes a part of some axis by a slice, not
+    only whole axes (``::``) or single indices."""
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)

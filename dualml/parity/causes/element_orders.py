@@ -13,8 +13,8 @@ from dualml.parity.models.operations import Operation
 def element_orders(shape: Shape) -> Iterator[Transform]:
     """Yield transforms that reorder the elements of an array of this shape and keep the shape.
 
-    Each is a name with its arguments: flips, shifts by one, swapped chunks and interleavings of one
-    axis, and permutations of all axes for up to five of them.
+    Each is a tuple of a name and its numbers: flips, shifts by one, swapped chunks and
+    interleavings of one axis, and permutations of all axes for two to five of them.
     """
     for axis, length in enumerate(shape):
         if length < 2:

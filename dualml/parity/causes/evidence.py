@@ -17,13 +17,13 @@ MAX_DIFFERING_SHARE = 0.5
 
 def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
     """Return the relations that hold between two float arrays of the same size, in the order of the
-    list below; none for other arrays, a single element or numbers that are not finite.
+    list below; an empty list for other arrays, a single element or numbers that are not finite.
 
     Returns:
-        Rows ``{"key", …}``: ``negative``, ``ratio`` (b = value · a), ``offset`` (b = a + value),
-            ``shifted`` (``axis``, ``by``), ``permuted`` (the same numbers in another order),
-            ``some`` (only part of the elements differs: ``share``, and ``axis`` and ``indices`` if
-            they are adjacent).
+        Rows ``{"key", …}``: ``negative`` (b = −a), else ``ratio`` (b = value · a), ``offset`` (b =
+            a + value), ``shifted`` (``axis``, ``by``: 1 or −1), ``permuted`` (the same numbers in
+            another order; only without a row so far), ``some`` (only part of the elements differs,
+            see `partial_difference`).
     """
     rows: list[dict[str, Any]] = []
     if a.size != b.size or a.dtype.kind != "f" or b.dtype.kind != "f" or a.size < 2:

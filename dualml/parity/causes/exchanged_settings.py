@@ -15,8 +15,9 @@ NEIGHBOURS = 4
 
 
 def exchanged_settings(operations: Sequence[Operation], site: Operation) -> Iterator[Mutation]:
-    """Yield mutations that exchange a setting of a call with that of a neighbouring call of the
-    same function, or two settings of the call; each at all places with the same two lines."""
+    """Yield mutations that exchange a setting of a call with that of another call of the same
+    function, up to NEIGHBOURS before it and behind it, at all `similar_pairs`; then those that
+    exchange two settings of the call itself. The two values differ and are of one kind."""
     like = [one for one in operations if one.name == site.name]
     at = next((i for i, one in enumerate(like) if one.number == site.number), len(like))
     for other in like[max(at - NEIGHBOURS, 0) : at] + like[at + 1 : at + 1 + NEIGHBOURS]:
@@ -59,8 +60,9 @@ def kind_of(value: Any) -> str:
 def similar_pairs(
     operations: Sequence[Operation], x: Operation, y: Operation, name: str
 ) -> tuple[int, ...]:
-    """Return the calls of all pairs that have the lines, the distance and the values of a setting
-    of this one, in order."""
+    """Return the numbers, in order, of the calls of all pairs that look like the pair of ``x`` and
+    a later call ``y``: with the same functions, expressions and distance, and the same values of
+    the setting ``name``. The pair itself is among them."""
     sites, by = set(), y.number - x.number
     for one in operations[: len(operations) - by]:
         other = operations[one.number + by]

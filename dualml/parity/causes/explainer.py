@@ -55,8 +55,12 @@ MAX_CODE_CHARS = 60
 def run_search(emit: Emitter) -> dict[str, Any]:
     """Search for the causes of the difference in the folder given on the command line.
 
-    Writes result and log there and returns an empty result. A second search, with fused
-    functions split, uses the time that is left if the first finds no cause.
+    Writes result and log there and returns an empty result. A second search, with fused functions
+    split, uses the time that is left if the first finds no cause. If the first side's framework
+    cannot run with mutations, only the place of the difference is written, without a log.
+
+    Args:
+        emit: reports progress to the process that started this one.
     """
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")

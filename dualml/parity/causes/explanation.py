@@ -61,7 +61,12 @@ class Explorer(Prober, Stepper, Protocol):
 
 @dataclass(frozen=True)
 class DivergenceCause:
-    """One cause: mutations that explain the difference equally well, the likeliest first."""
+    """One cause: mutations that explain the difference equally well, the likeliest first.
+
+    Attributes:
+        place: the first operation that the likeliest mutation changes; None if it changes no call.
+        other: the first operation of the other side with unmatched values; None if there is none.
+    """
 
     alterations: tuple[Mutation, ...]
     place: Operation | None

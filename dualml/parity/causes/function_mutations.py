@@ -46,9 +46,12 @@ def changed_attributes(site: MutationSite) -> Iterator[Mutation]:
 
 
 def classify_setting(function: str, argument: str, value: Any) -> str:
-    """Return the kind of a mutation that sets an argument of a function to a value: ``constant``
-    for operands, ``missing`` for those without effect, ``mask`` for those of masks, else
-    ``attribute``."""
+    """Return the kind of a mutation that sets an argument of a function to a value.
+
+    For a number that the function computes with (``other``, ``alpha``, ``exponent``) it is
+    ``missing`` if the value has no effect, such as adding 0, else ``constant``, as for a fill
+    value; ``mask`` for settings of functions that mask; ``attribute`` for all others.
+    """
     if argument in ("other", "alpha", "argument 1", "exponent"):
         none = value == (0 if function in ("add", "sub") else 1)
         return "missing" if none else "constant"
@@ -118,8 +121,12 @@ def other_functions(site: MutationSite) -> Iterator[Mutation]:
 
 
 def part_counts(site: MutationSite) -> list[int]:
-    """Return numbers of equal parts of a loss's batch: its samples, and those of other values whose
-    first two axes were made one; and two and four, as where gradients are accumulated."""
+    """Return the numbers of equal parts that a loss's batch may be divided into, in order: two,
+    four, and numbers of samples, as far as they divide the rows of the labels evenly.
+
+    Samples are the rows themselves if the labels have several axes, and the first axes of values
+    whose first two axes were made one to give these rows.
+    """
     rows = site.shapes[1][0] if len(site.shapes) > 1 and site.shapes[1] else 0
     shapes = site.context.shapes.values()
     samples = {shape[0] for shape in shapes if len(shape) > 1 and shape[0] * shape[1] == rows}
@@ -144,8 +151,9 @@ def changed_settings(site: MutationSite) -> Iterator[Mutation]:
 
 
 def other_activations(site: MutationSite) -> Iterator[Mutation]:
-    """Yield mutations that put an activation function in place of the call's function, if that is
-    one of a single tensor."""
+    """Yield mutations that put another function in place of the call's: every activation function
+    if the call is one, or another elementwise function such as ``exp`` if it is such a one; nothing
+    for other calls."""
     if site.name in UNARY:
         yield from (site.mutate("function", "instead", "", f, site.name) for f in ACTIVATIONS[:-1])
     elif (site.name,) in PLAIN:

@@ -12,11 +12,9 @@ from dualml.parity.models.trace import Trace
 
 
 def global_mutations(a: Trace, b: Trace) -> list[Mutation]:
-    """Return mutations that change one setting in all calls of a function that have the same value.
-
-    Epsilons take those of trace ``b``, GELU's ``approximate`` its other values; they apply to
-    ``a``.
-    """
+    """Return mutations of the side ``a``, each of one setting in all calls of a function that have
+    the same value for it: an epsilon takes each of trace ``b``'s, GELU's ``approximate`` its other
+    words."""
     groups: dict[tuple[str, str, object], list[int]] = {}
     for one in a.operations:
         for name, value in one.attributes.items():

@@ -33,8 +33,8 @@ def gradient_only_mutations(
     wrong: set[str],
     is_late: Callable[[], bool],
 ) -> Iterator[Mutation]:
-    """Yield value-preserving mutations of calls that a wrong gradient flows through, the last call
-    first, until ``is_late``.
+    """Yield mutations that keep all values (`is_value_preserving`), of calls that a wrong gradient
+    flows through, the last call first, until ``is_late``.
 
     Args:
         wrong: names of parameters whose gradients differ.

@@ -31,10 +31,13 @@ def gradient_mutations(
     """Return mutations that affect only gradients, for the first step at which gradients differ.
 
     They scale or clip all gradients, set ``padding_idx`` or ``scale_grad_by_freq`` of calls that a
-    wrong gradient flows through, change the backward pass of any softmax or norm, undo a detach, or
-    cut edges (`edge_mutations`).
+    wrong gradient flows through, change the backward pass of any softmax or norm, undo a detach,
+    scale calls that only give zeros (`unseen_scales`), cut edges (`edge_mutations`), or reroute a
+    gradient (`rerouted_gradients`).
 
     Args:
+        here: the operations of the first side.
+        comparison: the comparison of the two traces.
         names: the second side's parameter names → the first side's, with the prefix ``parameter:``.
     """
     step = 1 if comparison.first is None else max(comparison.first.step, 1)
@@ -93,9 +96,10 @@ def gradient_mutations(
 def rerouted_gradients(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
 ) -> list[Mutation]:
-    """Return mutations under which the gradient of a call's tensor flows to another value of its
-    shape, as behind a straight-through estimator x + (y − x).detach(), whose numbers are those of
-    y; of calls of which the wrong gradients depend, the nearest values first.
+    """Return up to MAX_REROUTED mutations under which the gradient of a computed input of a call
+    flows to another value of its shape instead, as behind a straight-through estimator x + (y −
+    x).detach(), whose numbers are those of y. Only calls on which wrong gradients depend; the
+    nearest values come first.
 
     Args:
         before: number of a call → all values it depends on.
@@ -139,8 +143,9 @@ def unseen_scales(
     wrong: set[str],
     ratios: Sequence[float],
 ) -> list[Mutation]:
-    """Return mutations of calls that only give zeros, such as a low-rank adapter whose second
-    matrix begins at zero: a factor there is seen in gradients alone.
+    """Return mutations that scale calls that only give zeros and that all wrong gradients flow
+    through, such as a low-rank adapter whose second matrix begins at zero: a factor there is seen
+    in gradients alone. Empty unless all ratios are the same number other than 0.
 
     Args:
         before: number of a call → all values it depends on.
@@ -237,8 +242,9 @@ def parameter_names(names: Iterable[str]) -> set[str]:
 
 
 def clipping_mutations(rows: Mapping[str, tuple[Array, Array]]) -> list[Mutation]:
-    """Return mutations that clip the gradients before they are recorded, by their norm and by
-    value, at the largest that the other side has.
+    """Return up to two mutations that clip the gradients before they are recorded: all together by
+    the norm, and each element by the largest absolute value, that the other side's gradients have.
+    A norm or value of 0 is left out.
 
     Args:
         rows: parameter → gradients of this side and of the other.

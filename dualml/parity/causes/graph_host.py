@@ -70,7 +70,8 @@ class GraphHost:
         self.state: GraphState | None = None
 
     def state_of(self, now: AssessmentRecord) -> GraphState:
-        """Return what is known about the difference that a run leaves; kept for one run."""
+        """Return what is known about the difference that a run leaves; kept until another run is
+        asked for."""
         if self.state is None or self.state.now is not now.run:
             self.state = GraphState(self, now.run)
         return self.state
@@ -117,7 +118,11 @@ class GraphHost:
         """Run all steps with one more mutation, and say what the run shows.
 
         None if the run cannot be made, or if the updates, the gradients or the first step alone
-        show that the mutation explains nothing. The run without any mutation is the trace itself.
+        show that the mutation explains nothing.
+
+        Args:
+            now: the run so far, to whose mutations ``change`` is added.
+            change: the mutation; without it, or without ``now``, the recorded trace is judged.
         """
         if now is None or change is None:
             self.explorer.record([])
@@ -140,9 +145,10 @@ class GraphHost:
     def assess(
         self, now: MutatedRun | None, run: MutatedRun | None, may_leave_rest: bool = False
     ) -> AssessmentRecord | None:
-        """Return what a run shows, without a prior.
+        """Return what a run shows, without a prior; None if there is no run.
 
         Args:
+            now: the run without the last mutation; None if there is none.
             may_leave_rest: whether a run that leaves a hundredth of the difference is enough.
         """
         if run is None:
@@ -157,12 +163,13 @@ class GraphHost:
         return self.state_of(now).survey
 
     def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
-        """Return mutations from a source, see `dualml.parity.causes.proposals`."""
+        """Return mutations from a source, see `dualml.parity.causes.proposals`, looked for during
+        at most about ``source.seconds``."""
         clock = make_clock()
         return SOURCES[source.name](self.state_of(now), source, lambda: clock() > source.seconds)
 
     def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
-        """Return a mutation in every scope, see `widen_scopes`, or only as it is."""
+        """Return a mutation in every scope if ``wide``, see `widen_scopes`; else only as it is."""
         return tuple(widen_scopes(change, now.run.trace.operations)) if wide else (change,)
 
     def settle(self, now: AssessmentRecord, changes: tuple[Mutation, ...]) -> Finding:

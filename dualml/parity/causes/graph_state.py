@@ -53,7 +53,7 @@ class GraphState:
 
     Args:
         host: the two sides.
-        now: the run, with the mutations found so far.
+        now: the run, with the mutations found so far; it must have a first divergence.
     """
 
     def __init__(self, host: Sides, now: MutatedRun) -> None:

@@ -133,7 +133,8 @@ class Candidates(Protocol):
         ...
 
     def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
-        """Return a mutation in every scope, or only as it is."""
+        """Return a mutation in every scope if ``wide`` (at all calls of its line, of its function,
+        …); else only as it is."""
         ...
 
     def settle(self, now: AssessmentRecord, changes: tuple[Mutation, ...]) -> Finding:

@@ -32,11 +32,13 @@ MAX_OF_A_KIND = 8
 def joint_mutations(
     here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
 ) -> list[Mutation]:
-    """Return all mutations of several calls at once, those of few calls first.
+    """Return up to MAX_OF_A_KIND mutations of each kind that changes several calls at once; kinds
+    that change few calls come first.
 
     Args:
+        here: the calls of this side, which are changed.
         there: the calls of the other side.
-        names: the other side's parameters → this side's, as values.
+        names: the other side's parameters → this side's, both with the prefix ``parameter:``.
     """
     operations = here.operations
     kinds = (
@@ -52,15 +54,17 @@ def joint_mutations(
 
 
 def packed_length_mutations(operations: Sequence[Operation]) -> Iterator[Mutation]:
-    """Yield a mutation under which every sequence of a packed batch has the full length."""
+    """Yield one mutation, under which every sequence of a packed batch has the full length; nothing
+    if the model packs no batch."""
     sites = tuple(one.number for one in operations if one.name == "_pack_padded_sequence")
     if sites:
         yield Mutation("mask", "all_lengths", sites, "_pack_padded_sequence")
 
 
 def reversed_constant_mutations(here: TraceOperand) -> Iterator[Mutation]:
-    """Yield mutations that reverse all constants of the model with one length, such as the means
-    and deviations of three channels; then those of single functions."""
+    """Yield mutations that reverse short constants of the model, such as the means and deviations
+    of three channels: for each length all constants that have it, then, if they enter several
+    functions or positions, those of each one."""
     groups: dict[int, dict[tuple[str, int], list[int]]] = {}
     fixed = here.constants()
     for one in here.operations:
@@ -119,7 +123,8 @@ def alias_mutations(operations: Sequence[Operation]) -> Iterator[Mutation]:
 
 
 def calls_of_line(operations: Sequence[Operation], one: Operation) -> tuple[int, ...]:
-    """Return the calls of a function on the same source line and with the same expression."""
+    """Return the numbers of the calls with the function, source line and expression of ``one``; its
+    own is among them."""
     return tuple(o.number for o in operations if (o.name, o.place) == (one.name, one.place))
 
 

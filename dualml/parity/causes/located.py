@@ -19,7 +19,8 @@ MAX_SETTINGS = 6
 
 def locate_difference(a: Trace, b: Trace, settings: JudgingSettings) -> Explanation:
     """Return where two traces begin to differ, as an explanation without causes: the first
-    operations that differ, their settings, and relations between their results."""
+    operations that differ, their settings, and relations between their results. Empty if they do
+    not differ."""
     comparison = judge_traces(a, b, settings)
     first = comparison.first
     if first is None:
@@ -36,8 +37,9 @@ def locate_difference(a: Trace, b: Trace, settings: JudgingSettings) -> Explanat
 
 
 def differing_settings(a: Operation | None, b: Operation | None) -> list[dict[str, Any]]:
-    """Return the settings in which two calls of one function differ, as rows ``{"name", "left",
-    "right"}``; empty for calls of different functions."""
+    """Return up to MAX_SETTINGS settings in which two calls of one function differ, as rows
+    ``{"name", "left", "right"}`` with the values as text; empty for calls of different functions,
+    or if a call is None."""
     if a is None or b is None or a.name != b.name:
         return []
     names = [name for name in a.attributes if a.attributes[name] != b.attributes.get(name)]

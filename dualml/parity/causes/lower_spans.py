@@ -24,11 +24,13 @@ MAX_CALLS, MAX_NAMES = 60, 4
 
 def lower_span_mutations(here: TraceOperand, there: TraceOperand) -> Iterator[Mutation]:
     """Yield mutations under which all calls of a sequence compute in the other side's low
-    precision; none if it has no values of one that this side lacks.
+    precision.
 
-    The sequences are those of which values are not shared: constants, such as tables of positions,
-    and data. Of each first the calls whose function has low-precision results on the other side,
-    then all from some call on; of data also those in the module of the first.
+    The sequences are those of two or more calls whose values are not shared: constants, such as
+    tables of positions, and data. Of each first the calls whose function has low-precision results
+    on the other side, then all from some call on; of data also those in the module of the first.
+    Nothing is yielded if the other side's unmatched values have no precision that this side lacks,
+    or if one of these calls works in place.
     """
     kinds, functions = low_precisions(there)
     kinds -= low_precisions(here)[0]
@@ -55,8 +57,9 @@ def plain_name(one: Operation) -> str:
 
 
 def low_precisions(side: TraceOperand) -> tuple[set[str], set[str]]:
-    """Return the low-precision types of a side's unmatched values, and the functions that have such
-    results: recorded as float16, or as float32 with the digits of bfloat16 alone."""
+    """Return the low-precision types (``float16``, ``bfloat16``) of a side's unmatched values, and
+    the functions that have such results, by their `plain_name`: recorded as float16, or as float32
+    with the digits of bfloat16 alone. Only the first MAX_CALLS unmatched calls count."""
     kinds, functions = set(), set()
     lost = side.unmatched()
     calls = [one for one in side.operations if one.output_names()[0] in lost]
@@ -73,13 +76,15 @@ def low_precisions(side: TraceOperand) -> tuple[set[str], set[str]]:
 
 
 def is_bfloat16(array: np.ndarray) -> bool:  # type: ignore[type-arg]
-    """Return whether bfloat16 represents all of these numbers, of which most are no integers."""
+    """Return whether bfloat16 represents all numbers of a float32 array exactly, and most of them
+    are no integers."""
     bits = np.ascontiguousarray(array).view(np.uint32)
     return not (bits & 0xFFFF).any() and bool((array != np.round(array)).mean() > 1 / 2)
 
 
 def name_functions(calls: Sequence[Operation]) -> str:
-    """Return the names of the functions of some calls, in their order, each once."""
+    """Return the names of the functions of some calls as a text, in their order, each once: up to
+    MAX_NAMES in backticks, then ``…`` if there are more."""
     names = list(dict.fromkeys(map(plain_name, calls)))
     more = ["…"] if len(names) > MAX_NAMES else []
     return ", ".join([*(f"`{name}`" for name in names[:MAX_NAMES]), *more])

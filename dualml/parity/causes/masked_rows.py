@@ -31,8 +31,9 @@ MAX_MASKS = 4
 
 
 def added_numbers(others: Iterable[Operation]) -> list[float]:
-    """Return the numbers that the other side may add to masked scores, those that its calls state
-    first. Where it fills masked scores with a number, only those that it states elsewhere."""
+    """Return the numbers, −100 at most, that the other side may add to masked scores: those that
+    its calls state, then the usual ones (`ADDED`). Numbers with which calls fill scores do not
+    count; if there are such calls, the usual ones are left out."""
     stated: dict[float, None] = {}
     fills = False
     for one in others:
@@ -71,7 +72,8 @@ def masked_row_mutations(here: TraceOperand, added: Sequence[float] = ()) -> Ite
 
 
 def find_masks(here: TraceOperand, softmax: Operation) -> Iterator[int]:
-    """Yield the numbers of the calls that put minus infinity into the scores of a softmax."""
+    """Yield the numbers of the calls that put minus infinity into the scores of a softmax, from the
+    last one back, up to MAX_MASKS."""
     name = softmax.inputs[0]
     for _ in range(MAX_MASKS):
         number = call_number(name)

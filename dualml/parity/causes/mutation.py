@@ -19,7 +19,7 @@ class Mutation:
         kind: ``attribute``, ``function``, ``missing``, ``extra``, ``order``, ``layout``,
             ``operand``, ``constant``, ``mask``, ``dtype``, ``gradient``, ``parameters``,
             ``optimizer``.
-        action: what is done: ``set``, ``settings``, ``function``, ``input``, ``inputs``,
+        action: what is done, such as ``set``, ``settings``, ``function``, ``input``, ``inputs``,
             ``output``, ``drop``, ``dropout``, ``operand``, ``exchange``, ``rename``, ``lower``,
             ``swap``, ``parameters``, ``optimizer``.
         sites: numbers of the calls that are changed.

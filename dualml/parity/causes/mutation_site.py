@@ -39,6 +39,6 @@ class MutationSite:
     def mutate(
         self, kind: str, action: str, argument: str | float = "", value: Any = None, old: Any = None
     ) -> Mutation:
-        """Return a mutation of this operation alone."""
+        """Return a mutation of this operation alone; for the arguments see `Mutation`."""
         numbers = (self.operation.number,)
         return Mutation(kind, action, numbers, self.operation.name, argument, value, old)

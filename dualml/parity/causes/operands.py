@@ -60,8 +60,8 @@ def operand_mutations(
 
 
 def number_operands(one: Operation) -> list[tuple[str, float]]:
-    """Return the number by which a call adds, multiplies or divides its only tensor, with the name
-    of its argument; none for any other call."""
+    """Return (argument, number) of the numbers by which a call adds, subtracts, multiplies or
+    divides its only tensor; empty for any other call."""
     if OPERATOR_FUNCTIONS.get(one.name, one.name) not in ARITHMETIC or len(one.inputs) != 1:
         return []
     return [
@@ -169,8 +169,8 @@ def similar_modules(
 def same_shape_parameters(
     given: str, shape: Shape, around: MutationContext, rows: bool = False
 ) -> list[str]:
-    """Return up to 16 other parameters of the same shape; with ``rows`` also of another first
-    axis."""
+    """Return up to 16 other parameters of the same shape; with ``rows`` also those in which only
+    the length of the first axis differs."""
     return [
         name
         for name, other in around.shapes.items()

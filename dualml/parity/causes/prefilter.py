@@ -49,7 +49,8 @@ class Stepper(Protocol):
     def replay_updates(
         self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> Mapping[str, NDArray[Any]]:
-        """Return the weights, by name, after one update for each of these sets of gradients."""
+        """Return the weights, by name, after one update with each of these sets of gradients in
+        turn, from the initial weights, under the mutations."""
 
 
 class Prefilter:
@@ -162,7 +163,11 @@ class Prefilter:
 
     def width(self, ours: str, theirs: str) -> float:
         """Return the allowed relative distance of one array: margin × the larger envelope, which
-        counts at least as the median one of all gradients."""
+        counts at least as the median one of all gradients.
+
+        Args:
+            ours, theirs: name of the array on this side and on the other.
+        """
         own = self.now.trace.envelope_width(self.phase, self.step, ours)
         other = self.b.envelope_width(self.phase, self.step, theirs)
         return self.now.comparison.margin * max(own, other, self.median_envelope)

@@ -69,7 +69,9 @@ def shared_parameters(state: GraphState, source: Source, is_late: Deadline) -> P
 
 
 def joint_changes(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
-    """Propose mutations of several calls at once, and those of a weight norm with its length."""
+    """Propose mutations of several calls at once, and, if there is no mutation so far, those of a
+    weight norm with its length. Registers the other side's arrays that they use with the
+    explorer."""
     axes = () if state.now.changes else norm_axis_mutations(state.host)
     here, there = state.operands
     changes = joint_mutations(here, there, state.host.names)
@@ -81,7 +83,7 @@ def joint_changes(state: GraphState, source: Source, is_late: Deadline) -> Propo
 
 def near_operations(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
     """Propose the mutations of operations around the first unmatched values that reproduce one,
-    from a stage of the search; again for the same stage, those that follow."""
+    from a stage of the search; asked again for the same stage, those that follow."""
     region = source.region
     screen = state.filters.get(region)
     if screen is None:
@@ -96,8 +98,8 @@ def near_operations(state: GraphState, source: Source, is_late: Deadline) -> Pro
 
 
 def inserted_numbers(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
-    """Propose mutations that insert constants and tables of the other side, or its low-precision
-    results."""
+    """Propose mutations that insert constants and tables of the other side (source ``constants``),
+    or its low-precision results (source ``precision``)."""
     make = constant_mutations if source.name == "constants" else precision_mutations
     unmatched = state.unmatched[source.region]
     return Proposal(tuple(make(state.host.explorer, *state.operands, unmatched)))
@@ -122,7 +124,8 @@ def gradients_alone(state: GraphState, source: Source, is_late: Deadline) -> Pro
 
 
 def training(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
-    """Propose to freeze or train parameters, and a schedule where weights differ."""
+    """Propose a learning-rate schedule where weights differ, and to freeze or train the parameters
+    that only one side trains."""
     host = state.host
     return Proposal((*schedules(state), *training_mutations(host.a, host.b, host.names)))
 
@@ -141,7 +144,7 @@ def updates(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
 
 def schedules(state: GraphState) -> Iterator[Mutation]:
     """Yield at most one mutation with a learning-rate factor per update, if single factors explain
-    all updates."""
+    all updates; nothing if the difference begins before the updates."""
     if GROUPS[state.first.phase] != 2:
         return
     host, now = state.host, state.now

@@ -34,6 +34,7 @@ def rank_explanations(
 ) -> list[AssessmentRecord]:
     """Return up to MAX_ALTERNATIVES runs that reach farthest and leave least, the simplest first.
 
+    If the last mutations of some set a number that the other side's call states, only these remain.
     Of runs whose last mutations are of one kind and give the same results only the first remains.
 
     Args:
@@ -90,10 +91,14 @@ def is_replacing_zero(change: Mutation) -> bool:
 def is_conclusive(now: AssessmentRecord, run: AssessmentRecord, stage: SearchStage) -> bool:
     """Return whether no further search stage is needed after this run.
 
-    Among settings only another padding counts, a mode (text or flag) of a function that the other
-    side calls at least as often, or a fraction that also occurs in the other side's call, because
-    whole numbers occur everywhere. In other stages the mutation must be firm, or explain nearly
-    all.
+    In a stage that changes settings alone only these count: another padding, a mode (text or flag)
+    of a function that the other side calls at least as often, and a fraction that also occurs in
+    the other side's call, because whole numbers occur everywhere. In other stages the mutation must
+    be firm (`is_firm`), or explain nearly all.
+
+    Args:
+        now: the run without the last mutation.
+        run: a run with a prior.
     """
     change, prior = run.changes[-1], run.prior
     assert prior is not None
@@ -119,8 +124,8 @@ def prefer_stated_values(best: Sequence[AssessmentRecord]) -> Sequence[Assessmen
 
 
 def is_same_mutation(one: Mutation, other: Mutation) -> bool:
-    """Return whether two mutations with float values differ at most in the last digits of the
-    value; False for other values, even equal ones."""
+    """Return whether two mutations with float values differ at most in the value, by a relative
+    distance of up to CLOSE; False for other values, even equal ones."""
     if not (isinstance(one.value, float) and isinstance(other.value, float)):
         return False
     close = abs(one.value - other.value) <= CLOSE * abs(other.value)

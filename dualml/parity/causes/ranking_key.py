@@ -16,7 +16,11 @@ from dualml.parity.models.operations import Operation
 
 
 class CallCounts:
-    """Counts of how often either side calls each function."""
+    """Counts of how often either side calls each function.
+
+    Args:
+        ours, theirs: the calls of this side and of the other side.
+    """
 
     def __init__(self, ours: Iterable[Operation], theirs: Sequence[Operation]) -> None:
         self.epsilons = epsilon_values(theirs)

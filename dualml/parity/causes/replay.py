@@ -29,7 +29,7 @@ LOGGED = (
 
 
 def replay(log: SearchLog) -> Explanation:
-    """Make the decisions of a search again, from its log alone.
+    """Make the decisions of a search again, from its log alone, and return its explanation.
 
     Raises:
         UserError: the log is not of this search.

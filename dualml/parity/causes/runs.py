@@ -92,7 +92,8 @@ def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def ends_in_same_nans(comparison: ModelComparison, a: Trace, b: Trace) -> bool:
-    """Return whether both sides have a NaN first in the same array, and the same one."""
+    """Return whether both sides first diverge in an array that has NaNs on both, in the same
+    places, and agrees elsewhere, see `has_same_nans`."""
     first = comparison.first
     if comparison.reason != "both_nan" or first is None:
         return False

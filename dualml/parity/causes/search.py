@@ -89,7 +89,7 @@ def search(
 
 
 def count_trials(log: SearchLog) -> list[int]:
-    """Return the numbers of mutations that were tried in replays and in whole runs."""
+    """Return a list of two numbers: mutations that were tried in replays, and in whole runs."""
     proposals, scopes = log.answers("propose"), log.answers("widen")
     return [sum(one.tried for one in proposals), sum(map(len, scopes))]
 
@@ -183,7 +183,8 @@ def search_neighbourhood(
 
 
 def halve_time(ask: GraphInquiry, until: float) -> float:
-    """Return the time at which half of the time that is left is over."""
+    """Return the time at which half of the time that is left until ``until`` is over, in seconds
+    from the beginning of the search."""
     return until - max(0.0, until - ask.log.seconds_spent) / 2
 
 

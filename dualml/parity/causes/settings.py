@@ -114,7 +114,8 @@ def scale_factors(around: MutationContext) -> list[float]:
 
 
 def axis_subsets(rank: int) -> list[list[int]]:
-    """Return sets of one to three of the first five axes, which could be reduced together."""
+    """Return every set of one to three of the first ``rank`` axes, of the first five at most, as
+    lists: axes that could be reduced together."""
     return [list(axes) for n in (1, 2, 3) for axes in combinations(range(min(rank, 5)), n)]
 
 
@@ -155,8 +156,9 @@ def einsum_variants(old: str) -> list[str]:
 def joint_settings(
     name: str, attributes: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield (old values, new values) of a convolution's dilation, with the padding that follows it;
-    nothing for other functions or without numeric padding."""
+    """Yield (old values, new values), each ``{"dilation": …, "padding": …}``, for other dilations
+    of a convolution, with the padding that follows them; of several axes the first counts. Nothing
+    for other functions, or if the padding is text, 0 or unset, or the dilation is unset."""
     dilation, padding = attributes.get("dilation"), attributes.get("padding")
     if "conv" not in name or isinstance(padding, str) or not dilation or not padding:
         return

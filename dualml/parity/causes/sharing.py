@@ -19,8 +19,9 @@ MAX_CANDIDATES = 8
 
 
 def sharing_mutations(a: Trace, pairing: Pairing) -> list[Mutation]:
-    """Return mutations, each of which replaces all modules that only the first side has, and that
-    have a like one, by another of its modules with the same parameter names and shapes."""
+    """Return up to MAX_CANDIDATES mutations, each of which replaces all modules that only the first
+    side has by similar ones: other modules of this side with the same parameter names and shapes.
+    Modules without a similar one stay; empty if none has one."""
     alone = {one.name: one.shape for one in a.tensors if one.name in pairing.unpaired_parameters[0]}
     paired = {one.name: one.shape for one in a.tensors if one.name not in alone}
     choices: dict[str, list[str]] = {}

@@ -58,6 +58,9 @@ class CallSpan:
 class SpanFinder:
     """A finder of spans among the calls of one step, and of mutations that move them.
 
+    A plan of such a mutation is (call, value that enters there, steps that are run one after the
+    other); its steps are spans, or one function with its numbers.
+
     Args:
         operations: the calls, in order.
         consumers: name of a value → the calls that take it.
@@ -265,8 +268,8 @@ class SpanFinder:
         return Mutation(kind, "spans", (), label, "", None, old)
 
     def label(self, span: CallSpan) -> str:
-        """Return the modules that a span contains completely, or else its first and last
-        function."""
+        """Return, as text, the names of up to MAX_NAMED_MODULES modules that a span contains
+        completely, or else its first and last function."""
         inside = [
             m
             for m, (first, last) in self.modules.items()
@@ -361,7 +364,8 @@ def run_plan(
         number: the call at which it is run.
         value: the value that enters.
         run: repeats a call with some of its inputs replaced, and returns its outputs.
-        function: applies a backend's function, given by name, to a value.
+        function: applies a step that is a backend's function (its name, then its numbers) to a
+            value.
     """
     for step in next(plan for plan in change.value if plan[0] == number)[2]:
         if not is_span(step):

@@ -104,7 +104,11 @@ def canonical_name(name: str) -> str:
 def attribute_differences(
     mine: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[StatedDifference]:
-    """Yield the settings of two modules that have one name and different values."""
+    """Yield the settings of two modules that have one canonical name and different values of one
+    kind.
+
+    A momentum is also compared with 1 less the other side's; where these agree it does not differ.
+    """
     partners = {canonical_name(name): value for name, value in others.items()}
     for given, old in mine.items():
         name = canonical_name(given)
@@ -135,7 +139,8 @@ def call_differences(
 
 
 def calls_by_function(calls: Iterable[Operation]) -> dict[str, list[Operation]]:
-    """Return the calls of each function, by its name in lower case and without ``ext``."""
+    """Return the calls of each function, by its name in lower case, without underscores and without
+    ``ext`` at the end."""
     rows: dict[str, list[Operation]] = defaultdict(list)
     for one in calls:
         rows[one.name.lower().replace("_", "").removesuffix("ext")].append(one)
@@ -158,8 +163,9 @@ def unnamed_numbers(mine: Mapping[str, Any], others: Mapping[str, Any]) -> list[
 def number_differences(
     mine: Iterable[float], others: Iterable[float]
 ) -> Iterator[StatedDifference]:
-    """Yield every pair of a number of the first module alone and one of the second alone; nothing
-    where there are more than MAX_NUMBERS of either."""
+    """Yield every pair of a number of the first module alone and one of the second alone, without a
+    name; nothing where there are more than MAX_NUMBERS of either. Whole numbers and those of
+    `COMMON` are left out."""
     sides = [
         [n for n in dict.fromkeys(float(f"{n:.6g}") for n in one) if n not in COMMON]
         for one in (mine, others)
@@ -175,7 +181,8 @@ def number_differences(
 
 
 def is_stated_there(difference: StatedDifference, argument: str, old: Any) -> bool:
-    """Return whether a call's argument is a setting with the old value of a difference."""
+    """Return whether a call's argument has the old value of a difference: the argument of its name,
+    or, if both values are floats, one of another name."""
     if difference.name and canonical_name(argument) == difference.name:
         return is_alike(old, difference.new) and is_same(old, difference.old)
     number = isinstance(difference.old, float) and isinstance(old, float)

@@ -41,10 +41,13 @@ def confirm_nearby(
     b: Trace,
     pairs: Mapping[str, str],
 ) -> list[Mutation]:
-    """Return the mutations whose slices come closer to the other side, those that come closest
-    first; then those of settings that change no value.
+    """Return up to MAX_STATED mutations whose slices come closer to the other side, those that come
+    closest first; mutations of KEPT_SETTINGS (momentum) that bring no value closer or farther
+    count, too, and come last.
 
     Args:
+        explorer: the model, which has recorded the first step of ``a``.
+        a, b: the traces of this side and of the other side.
         pairs: name of a module of the first side → its partner on the second.
     """
     theirs = calls_by_module(b.operations)

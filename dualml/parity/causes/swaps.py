@@ -29,7 +29,7 @@ class SourceLine:
 
 
 def group_by_line(operations: Sequence[Operation]) -> list[SourceLine]:
-    """Group consecutive calls by source line."""
+    """Return the lines of a step in order: groups of consecutive calls with the same `line_key`."""
     rows = []
     for key, calls in groupby(operations, key=line_key):
         group = list(calls)

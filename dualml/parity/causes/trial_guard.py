@@ -40,13 +40,16 @@ class RefusedTrialError(Exception):
 
 
 def trial_kind(change: Mutation) -> str:
-    """Return the kind of a change: what is done to which argument of which function."""
+    """Return the kind of a change as text: what is done to which argument of which function; cut to
+    SLOT_BYTES characters."""
     return f"{change.action} {change.operation} {change.argument}"[:SLOT_BYTES]
 
 
 @dataclass
 class TrialGuard:
     """Notes what is tried, and tries suspects in a process of their own first.
+
+    With a folder, its file of trials is emptied.
 
     Attributes:
         folder: for the files; None notes nothing.
@@ -158,7 +161,7 @@ def read_trials(folder: Path) -> list[str]:
 
 def suspect_trials(folder: Path) -> bool:
     """Make the kinds of the latest trials of a search that died suspects of the next one; those
-    that already were are refused from now on.
+    that already were are refused from now on. Both are written to ``guard.json`` in the folder.
 
     Returns:
         Whether the search noted a trial before it died.
@@ -173,7 +176,8 @@ def suspect_trials(folder: Path) -> bool:
 
 
 def open_guard(folder: Path) -> TrialGuard:
-    """Return the guard of a search in this folder."""
+    """Return the guard of a new search in this folder, with the suspects of earlier ones; the notes
+    of their trials are deleted."""
     path = folder / GUARD
     known = read_json(path) if path.exists() else {"suspects": (), "refused": ()}
     return TrialGuard(folder, frozenset(known["suspects"]), frozenset(known["refused"]))

@@ -37,7 +37,13 @@ def update_mutations(
 ) -> list[Mutation]:
     """Return mutations of the optimizer's settings and rule, for all parameters and for some.
 
-    Settings of operations that keep a state, such as batch norm, are included if a buffer differs.
+    Settings of operations that keep a state, such as batch norm, are included if the difference
+    begins in a buffer.
+
+    Args:
+        a, b: the traces of the side that is mutated and of the other side.
+        groups: settings of each parameter group, see `Explorer.settings`.
+        names: the second side's parameter names → the first side's.
     """
     candidates = [*exchanged_groups(groups), *other_defaults(groups)]
     first = comparison.first
@@ -81,7 +87,8 @@ def update_mutations(
 
 def exchanged_groups(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
     """Return mutations that exchange a setting of the two groups of an optimizer, as an inverted
-    condition does: of those with and without weight decay, or with two learning rates."""
+    condition does: of those with and without weight decay, or with two learning rates. Empty unless
+    there are exactly two groups."""
     if len(groups) != 2:
         return []
     a, b = groups
@@ -95,7 +102,7 @@ def exchanged_groups(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
 
 def other_defaults(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
     """Return mutations to forms of a rule that are the default elsewhere: Adagrad's accumulator
-    begins with 0.1 in MindSpore and TensorFlow."""
+    begins with 0.1 in MindSpore and TensorFlow. Empty for other rules."""
     form = str(groups[0].get("form")) if groups else ""
     return [make_mutation("form:from_tenth", True, None)] if form == "adagrad" else []
 
@@ -114,7 +121,12 @@ def parameter_scopes(
     moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]
 ) -> list[Scope]:
     """Return the sets of parameters to try, None for all: those that differ, all, vectors (fewer
-    than two axes), matrices (all others), and several optimizer groups."""
+    than two axes), matrices (all others), and several optimizer groups.
+
+    Args:
+        moves: parameter → its change in an update, on this side and on the other.
+        outside: names of the parameters that differ after the update.
+    """
     wrong = tuple(n for n in moves if n in outside)
     vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
     matrices = tuple(n for n in moves if n not in vectors)
@@ -142,7 +154,11 @@ def custom_number_mutations(groups: Sequence[Mapping[str, Any]]) -> list[Mutatio
 def factor_mutations(moves: Moves, scope: Scope, step: int) -> list[Mutation]:
     """Return mutations that scale gradients or learning rate by the one factor between all weight
     updates of ``scope``; empty if there is none; the learning rate only by a factor that people
-    would choose."""
+    would choose.
+
+    Args:
+        moves: parameter → its change in update ``step``, on this side and on the other.
+    """
     chosen = [moves[n] for n in (scope or moves) if n in moves]
     ratios = [c for x, y in chosen if (c := common_ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
@@ -229,6 +245,9 @@ def buffer_mutations(a: Trace, b: Trace, buffer: str) -> list[Mutation]:
     at all, how often.
 
     Operations that own the first differing buffer come first.
+
+    Args:
+        buffer: name of that buffer, with the prefix ``buffer/``.
     """
     theirs = {v for one in b.operations for v in one.attributes.values() if isinstance(v, float)}
     numbers = sorted({*theirs, *(1 - v for v in theirs)})  # factor of the old or new value

@@ -43,7 +43,7 @@ def find_direction(sides: Sides, one: Operation) -> tuple[int, ...]:
 
 
 def find_axis(one: Operation) -> int:
-    """Return the axis of a call of a weight norm, 0 by default."""
+    """Return the axis of a call of a weight norm: its first integer setting, 0 without one."""
     values = [value for value in one.attributes.values() if type(value) is int]
     return values[0] if values else 0
 

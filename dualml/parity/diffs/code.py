@@ -109,8 +109,12 @@ def helper_source(entries: Sequence[DifferenceEntry], package: str) -> str:
 
 
 def reachable_names(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
-    """Return all names of a file that these definitions use, directly or indirectly, and ``start``
-    itself."""
+    """Return the names in ``start``, and all names of a file that their definitions use, directly
+    or indirectly.
+
+    Args:
+        known: top-level names of the file → their definitions.
+    """
     reachable: set[str] = set()
     left = set(start)
     while left:

@@ -101,15 +101,18 @@ def entries_for_error(line: str) -> list[str]:
 
 
 def entries_for_types(line: str) -> list[str]:
-    """Return the names of entries about the types of numbers that a function returns which a line
-    of code calls, see `entries_for_error`."""
+    """Return the names of the entries about the type of numbers that a function returns, for the
+    functions that ``line`` calls; chosen as in `entries_for_error`."""
     return entries_that_call(line, "type")
 
 
 def entries_that_call(line: str, kind: str) -> list[str]:
-    """Return the names of the entries of a kind whose texts mention a function that a line of code
-    calls, and whose MindSpore probe calls it, too, or whose title names the package it is from:
-    ``mint.nn.Embedding(…)`` is of an entry about ``mindspore.mint.nn``."""
+    """Return the names of the entries of a kind that are about a function that ``line`` calls.
+
+    Their English texts mention the function, and their MindSpore probe calls it, or their title
+    names the package from which the line takes it: ``mint.nn.Embedding(…)`` fits an entry about
+    ``mindspore.mint.nn``.
+    """
     called = set(CALL.findall(line))
     names = []
     for one in load.catalogue().values():

@@ -14,6 +14,7 @@ def format_silence(entry: DifferenceEntry, words: Mapping[str, str], suffix: str
     """Return the word for a silent difference, for one the framework reports, or for no difference.
 
     Args:
+        words: the messages of the section ``diffs``.
         suffix: ``.long`` selects the long form.
     """
     if entry.kind == "same":

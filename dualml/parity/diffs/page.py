@@ -30,7 +30,7 @@ def render_page(
     results: Mapping[str, EntryResult] | None = None,
     versions: Mapping[str, str | None] | None = None,
 ) -> str:
-    """Render the catalogue page of one language.
+    """Return the catalogue page of one language as Markdown.
 
     Args:
         results: entry name → measured result; None leaves the measured places empty.
@@ -59,7 +59,8 @@ def render_table(
     lang: Lang,
     results: Mapping[str, EntryResult] | None,
 ) -> Iterator[str]:
-    """Render the table of contents of one topic, with the measured effect of each entry."""
+    """Yield the lines of the Markdown table of one topic, with a row for each entry and its
+    measured effect; the cells of the effect are empty without ``results``."""
     words = section_messages(lang, "diffs")
     head = (words["entry"], words["what"], words["silent"], words["effect"], words["after"])
     yield f"**{words[f'topic.{topic}']}**\n"
@@ -74,12 +75,12 @@ def render_table(
 
 
 def render_row(texts: Sequence[str]) -> str:
-    """Render the cells of one Markdown table row."""
+    """Return the Markdown table row of these cells; ``|`` inside them is escaped."""
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def render_section(entry: DifferenceEntry, lang: Lang, result: EntryResult | None) -> Iterator[str]:
-    """Render one entry: its texts, measurement, code and sources."""
+    """Yield the Markdown blocks of one entry: its texts, measurement, code and sources."""
     words = section_messages(lang, "diffs")
     yield f"### {entry.name}"
     brackets = " ({})" if lang == "en" else "（{}）"
@@ -107,8 +108,8 @@ def render_section(entry: DifferenceEntry, lang: Lang, result: EntryResult | Non
 
 
 def render_listings(entry: DifferenceEntry, lang: Lang) -> Iterator[str]:
-    """Render the folded code of both frameworks and, where it differs, the code that makes them
-    equal."""
+    """Yield the Markdown blocks with the folded code of both frameworks and, where it differs, the
+    code that makes them equal."""
     yield f"<details><summary>{section_messages(lang, 'diffs')['listing']}</summary>"
     for side in SIDES:
         for variant, text in probe_code(entry, package_of(side)).items():
@@ -117,7 +118,8 @@ def render_listings(entry: DifferenceEntry, lang: Lang) -> Iterator[str]:
 
 
 def render_helpers(entries: Sequence[DifferenceEntry], lang: Lang) -> Iterator[str]:
-    """Render the folded helper code that the probes of one topic use."""
+    """Yield the Markdown blocks with the folded helper code that the probes of one topic use;
+    nothing if there is none."""
     parts = {side: helper_source(entries, package_of(side)) for side in SIDES}
     if any(parts.values()):
         yield f"<details><summary>{section_messages(lang, 'diffs')['listing.topic']}</summary>"
@@ -128,7 +130,7 @@ def render_helpers(entries: Sequence[DifferenceEntry], lang: Lang) -> Iterator[s
 
 
 def render_listing(side: str, variant: str, text: str, lang: Lang) -> Iterator[str]:
-    """Render one code listing under its heading."""
+    """Yield the Markdown blocks of one code listing: its heading, and the code."""
     words = section_messages(lang, "diffs")
     yield f"{listing_heading(side, variant, words)}{words['colon'].rstrip()}"
     yield f"```python\n{text}\n```"

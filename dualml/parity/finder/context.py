@@ -157,7 +157,12 @@ class ReplayContext:
         loss: Any = None,
     ) -> tuple[float, Params]:
         """Return mean loss and gradient of these samples in the reference, with the weights before
-        update ``step``, the samples' labels and the arm's loss unless others are given."""
+        update ``step``, the samples' labels and the arm's loss unless others are given.
+
+        Args:
+            loss: a function of (logits, labels) that returns the mean loss and its gradient by the
+                logits.
+        """
         params = self.weights(step) if weights is None else weights
         out, tape = self.forward(step, index, params)
         wanted = self.recipe.y[index] if labels is None else labels
@@ -173,11 +178,15 @@ class ReplayContext:
         )
 
     def expected(self, backend: str, rank: int, key: str) -> NDArray[Any]:
-        """Return the expected value of a tensor of a backend.
+        """Return the expected value of a tensor of a backend: the reference's, except after an
+        update.
 
-        Weights and optimizer state after an update are computed from this backend's own gradient:
-        if a rule divides by it, rounding of a gradient near 0 makes a large difference in the
-        update, which is not the update's fault.
+        Weights and optimizer state after an update are computed from this backend's own gradient,
+        if it was recorded: if a rule divides by it, rounding of a gradient near 0 makes a large
+        difference in the update, which is not the update's fault.
+
+        Args:
+            key: ``STEP/PHASE/TENSOR``.
         """
         step, phase, _ = key.split("/", 2)
         if phase in ("update", "state"):

@@ -31,7 +31,15 @@ OWN_SHARE = 0.01
 
 
 def judge(suspect: Observation, guess: Hypothesis) -> HypothesisScore | None:
-    """Return what a hypothesis explains; None if it cannot be computed for these tensors."""
+    """Return what a hypothesis explains; None if it cannot be computed for these tensors, or if one
+    of its numbers is not finite.
+
+    A hypothesis that fits the deviating updates and changes correct ones counts as disturbing, and
+    its detail gets these ``updates``.
+
+    Args:
+        suspect: the deviating tensors of one backend and phase.
+    """
     if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
         return None  # the fit failed: it would "explain" any NaN
     try:
@@ -76,9 +84,9 @@ def digest_of(suspect: Observation, guess: Hypothesis) -> str:
 
 
 def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool) -> list[int]:
-    """Return the deviating updates if a hypothesis explains each of them to rounding, in its own
-    phase and in those that it follows into; else none. With ``correct_too`` it must leave the
-    updates that do not deviate as they are."""
+    """Return the deviating updates, sorted, if a hypothesis explains each of them to rounding, in
+    its own phase and in those that follow from it; else an empty list. With ``correct_too`` it must
+    leave the updates that do not deviate as they are."""
     deviating: set[int] = set()
     for phase, predict in ((suspect.phase, guess.predict), *guess.also.items()):
         here = replace(suspect, phase=phase)
@@ -96,8 +104,12 @@ def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool
 
 
 def iterate_updates(here: Observation, suspect: Observation) -> Iterator[tuple[int, int]]:
-    """Yield the (update, rank) pairs that a hypothesis has to explain: for an update all of them,
-    as each is compared with the rule on the backend's own gradient."""
+    """Yield the (update, rank) pairs that a hypothesis has to explain in the phase of ``here``.
+
+    In the phases ``update`` and ``state`` these are all replayed updates of the ranks that deviate
+    in ``suspect``, as each is compared with the rule on the backend's own gradient; in other phases
+    the pairs of ``suspect`` that deviate there first, and then those that do not deviate.
+    """
     if here.phase in ("update", "state"):
         yield from ((s, r) for s in suspect.scene.steps for r in suspect.violating_ranks)
     else:
@@ -119,8 +131,16 @@ def residuals(
 
 
 def rounding_limit(suspect: Observation, rank: int, key: str, far: float | None = None) -> float:
-    """Return the largest relative distance that rounding explains: the margin times the envelope,
-    which is the deviating backend's own if that is larger, but not more than 1 % of ``far``."""
+    """Return the largest relative distance that rounding explains: the margin times the envelope of
+    a tensor.
+
+    The deviating backend's own envelope counts if it is larger, but gives at most 1 % of ``far``;
+    without ``far`` at most 100 times what the envelope of all backends gives.
+
+    Args:
+        key: ``STEP/PHASE/TENSOR``.
+        far: distance of the tensor from its expected value.
+    """
     scene = suspect.scene
     margin = scene.plan.experiment.parity.margin
     shared = rounding_envelope(scene, rank, key)

@@ -36,7 +36,10 @@ def find_all(
 
     A backend that is found to deviate is not examined again for its arm and seed. A comparison of n
     ranks with one is examined only if the backends agree with each other. What cannot be replayed
-    is listed as such.
+    is listed with the status ``not replayed`` and the reason.
+
+    Args:
+        parity: the verdicts of the run, as in ``parity.json``.
     """
     wanted = [c for c in parity.get("comparisons", []) if is_suspicious(c)]
     wanted += numeric_failures(session, parity)
@@ -92,7 +95,8 @@ def updates_made(folder: Path) -> int:
 
 
 def is_suspicious(comparison: JsonMapping) -> bool:
-    """Return whether a comparison needs an explanation: another result, or other samples."""
+    """Return whether a comparison needs an explanation: its verdict is ``different``, or its reason
+    ``other_samples``."""
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
@@ -197,7 +201,12 @@ def violations(
     scene: ReplayContext, off: Sequence[ReplayDistance], first: ReplayDistance
 ) -> tuple[StepRanks, StepRanks]:
     """Return the (update, rank) pairs that deviate in the phase of the first deviation and not
-    before it, and the pairs of the same ranks that deviate in neither."""
+    before it, and the pairs of the same ranks that deviate in neither.
+
+    Args:
+        off: all distances of the backend that are outside the margin.
+        first: the first of them in execution order.
+    """
     at = PHASES.index(first.phase)
     early = {(p.step, p.rank) for p in off if PHASES.index(p.phase) < at}
     out = {(p.step, p.rank) for p in off if p.phase == first.phase} - early

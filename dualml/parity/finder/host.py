@@ -36,13 +36,16 @@ LAST_GUESSES: Mapping[str, Callable[[Observation], Iterator[Hypothesis]]] = {
 
 
 class ExperimentHost:
-    """The deviating tensors of one phase, which the reference predicts under each hypothesis."""
+    """The host of a search for the cause of one observation: the deviating tensors of one phase,
+    which the reference predicts under each hypothesis."""
 
     def __init__(self, suspect: Observation) -> None:
         self.suspect = suspect
 
     def propose(self, log: SearchLog, source: HypothesisSource) -> tuple[Hypothesis, ...]:
-        """Return the hypotheses of a source about the phase that deviates first."""
+        """Return the hypotheses about the phase that deviates first: of the source ``known`` the
+        known mistakes and changed lines of the rule, of ``last`` those that take longer. The log is
+        not used."""
         guesses = (GUESSES if source == "known" else LAST_GUESSES).get(self.suspect.phase)
         return () if guesses is None else tuple(guesses(self.suspect))
 

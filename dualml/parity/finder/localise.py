@@ -102,11 +102,14 @@ def execution_order(point: ReplayDistance) -> tuple[int, int]:
 
 
 def largest_differences(seen: Any, ref: Any) -> dict[str, Any]:
-    """Return which elements of a tensor differ most, and what share of them differs.
+    """Return which elements of a tensor differ most, up to MAX_LISTED_ELEMENTS, and what share of
+    them differs.
 
     Returns:
-        ``{"shape", "share", "largest": [{"index", "found", "expected"}]}``; ``share`` counts the
-            elements that differ by more than a hundredth of the largest difference.
+        ``{"shape", "share", "largest": [{"index", "found", "expected"}]}``; ``shape`` is a list of
+            the shape, or of both shapes if they differ (then ``share`` is None and nothing is
+            listed); ``share`` counts the elements that differ by more than a hundredth of the
+            largest difference.
     """
     if seen.shape != ref.shape:
         return {"shape": [list(seen.shape), list(ref.shape)], "share": None, "largest": []}

@@ -22,7 +22,8 @@ def add_text(finding: JsonObject) -> JsonObject:
 
 
 def paragraph(finding: JsonObject, lang: str = "en") -> str:
-    """Describe what was found, where, and what to do about it."""
+    """Return a paragraph about a finding, an entry of ``findings.json``: what was found, where, and
+    what to do about it."""
     words, base = (
         section_messages(lang, "finding"),
         {"arm": finding["arm"], "seed": finding["seed"], "a": finding["a"], "b": finding["b"]},
@@ -150,7 +151,8 @@ def format_names(names: str | Sequence[str], lang: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a detail of a cause: floats with four digits, lists with commas."""
+    """Format a detail of a cause as text: floats with four significant digits, lists with
+    commas."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):

@@ -60,7 +60,13 @@ def run_replays(
     """Run the replays of the reference and of ``sides`` for a comparison, and load their results.
 
     Args:
+        sides: names of the backends.
+        comparison: an entry of ``parity.json`` with arm, seed and first divergence.
         folder: an existing folder for their files.
+
+    Raises:
+        UserError: a backend is not installed here.
+        TrialError: a rank failed.
     """
     from dualml.experiment.samples import load_samples
 
@@ -130,7 +136,8 @@ def load_trajectory(session: ReplaySession, arm: str, seed: int, backend: str) -
 def run_replay(
     session: ReplaySession, backend: str, arm: str, seed: int, steps: Sequence[int], folder: Path
 ) -> None:
-    """Run one backend's replay in its own processes; it leaves a folder with the backend's name.
+    """Run one backend's replay in its own processes; it leaves a new subfolder with the backend's
+    name.
 
     Raises:
         UserError: the backend is not installed here.
@@ -178,7 +185,8 @@ def steps_to_replay(after: int, first: int, updates: int) -> Sequence[int]:
     """Return the updates, up to ``updates``, to replay for a difference first seen at update
     ``first``, if update ``after`` is the last one known to agree.
 
-    These are the first three, three after the common state, and ``first`` with the two before it.
+    These are the first three, three after the common state, and ``first`` with the two before it;
+    except for the first three none is later than ``first``.
     """
     near = {*range(after + 1, after + 4), *range(max(after + 1, first - 2), first + 1)}
     near = {step for step in near if step <= first}

@@ -102,8 +102,9 @@ def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) ->
 
 
 def _strategy(name: str) -> Strategy:
-    """Return the strategy whose messages are counted: one aggregation of local_sgd, one round of
-    the asynchronous server, the reference algorithm of a native collective."""
+    """Return the `Strategy` whose messages are counted as those of ``name``: the ring for one
+    aggregation of local_sgd, the parameter server for one round of the asynchronous server, the
+    reference algorithm for a native collective, otherwise ``name`` itself."""
     if name in LIBRARIES:
         return LIBRARIES[name]()
     plain = {LOCAL_SGD: "ring", ASYNCHRONOUS: "parameter_server"}.get(name, name)
@@ -111,8 +112,8 @@ def _strategy(name: str) -> Strategy:
 
 
 def has_closed_form(name: str) -> bool:
-    """Return whether a strategy has a closed form for its steps, and hence a price for any number
-    of ranks."""
+    """Return whether a known strategy has a closed form for its steps, and hence a price for any
+    number of ranks."""
     return _strategy(name).has_closed_form()
 
 

@@ -36,7 +36,8 @@ class Range:
 def crossovers(
     a: str, b: str, low: int, high: int, seconds: Callable[[str, int], float]
 ) -> list[Range]:
-    """Return the ranges of whole numbers (ranks or bytes) in which one or the other is faster.
+    """Return the ranges of whole numbers (ranks or bytes) in which ``a`` or ``b`` is faster, in
+    ascending order from ``low`` to ``high``.
 
     Evaluates powers of two, numbers one and a half times as large, and both ends, then bisects each
     interval in which the winner changes. A strategy that wins only between two of those points is
@@ -45,7 +46,7 @@ def crossovers(
     Args:
         a, b: two names.
         low, high: smallest and largest number.
-        seconds: time of one name at one number.
+        seconds: function (name, number) → seconds.
     """
 
     def winner(x: int) -> str | None:
@@ -84,8 +85,8 @@ def pairs_to_compare(chosen: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def fastest(column: dict[str, float]) -> list[str]:
-    """Return the fastest of the strategies that give every rank the whole sum, if there are at
-    least two; several names if they tie, none if all tie."""
+    """Return the fastest of the strategies in ``column`` (strategy → seconds) that give every rank
+    the whole sum, if there are at least two; several names if they tie, none if all tie."""
     candidates = {name: value for name, value in column.items() if gives_exact_sum(name)}
     least = min(candidates.values(), default=0.0)
     names = [name for name, value in candidates.items() if value <= least * (1 + TIME_RTOL)]

@@ -27,8 +27,9 @@ Steps = list[tuple[Transfer, ...]]
 
 
 def schedule(engine: str, strategy: str, n: int) -> CollectiveSchedule | None:
-    """Return the schedule of a strategy's collectives on this engine; None if the textbook's
-    applies, or there is one rank."""
+    """Return the schedule of a strategy's collectives on n ranks as the library ``engine``
+    (``gloo``) executes them; None if it is the textbook's, the engine is unknown, or there is one
+    rank."""
     make = ENGINES.get(engine, {}).get(strategy)
     return make(n) if make is not None and n > 1 else None
 
@@ -51,8 +52,8 @@ def broadcast(n: int, chunks: int) -> Steps:
 
 
 def gather(n: int, chunks: int) -> Steps:
-    """Return a list of the one step in which all other ranks send their vectors to rank 0, which
-    adds them."""
+    """Return a list of the one step in which ranks 1 … n − 1 send their whole vectors of ``chunks``
+    chunks to rank 0, which adds them."""
     return [tuple(_full_transfer(r, 0, chunks, "add") for r in range(1, n))]
 
 

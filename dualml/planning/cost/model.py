@@ -180,7 +180,9 @@ def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
 
 
 def _check_identifiable(points: Sequence[Point], a: Any, lengths: Any) -> None:
-    """Raise `UserError` if the points do not determine a constant."""
+    """Raise `UserError` if the ``points`` do not determine α and β, or γ if it is fitted; ``a`` is
+    the design matrix, one row per point and one column per constant, ``lengths`` are the norms of
+    its columns."""
     import numpy as np
 
     def independent(columns: int) -> bool:

@@ -30,7 +30,8 @@ def vector_bytes(size: str | None, model: str | None) -> int:
 
 def load_fits(path: Path | None, *constants: str | None) -> Fits | None:
     """Read the fits of a file; None if ``path`` is None. Raise `UserError` if a file and one of the
-    ``constants`` are given."""
+    ``constants``, the texts of the options for α, β and γ, are given, or for a file without
+    fits."""
     if path is None:
         return None
     if any(text is not None for text in constants):

@@ -110,9 +110,16 @@ def grid_from_options(
 ) -> Grid:
     """Build the schedule that the options describe: the grid of the file ``path``, or the schedule
     ``name``, by default for 4 ranks, 8 micro-batches, and 1 stage on each rank (2 if interleaved).
+    None stands for an option that is not given.
+
+    Args:
+        ranks: number of ranks as text.
+        chunks: stages on each rank.
+        owners: comma-separated rank of each stage, in place of ``ranks`` and ``chunks``.
 
     Raises:
         UserError: options that contradict one another, or a grid that cannot run.
+        OSError: the file is missing or cannot be read.
     """
     if path is not None:
         if any(given is not None for given in (name, ranks, micro_batches, chunks, owners)):
@@ -187,7 +194,8 @@ def read_grid(path: Path) -> Grid:
 
 def parse_pass_times(text: str, what: str, stages: int) -> tuple[float, ...]:
     """Parse one time, ``1ms``, or one per stage, ``1ms,2ms``, into as many seconds; raise
-    `UserError` for another number of times."""
+    `UserError` for any other number of times, or a text that is no time. ``what`` is the option's
+    name in messages."""
     times = tuple(units.parse_seconds(part, what) for part in text.split(","))
     if len(times) not in (1, stages):
         raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")
@@ -204,9 +212,20 @@ def request_from_options(
     update: str | None,
     size: str | None,
 ) -> PipelineRequest:
-    """Make the request from the options about time; without ``--backward`` a backward pass takes
-    twice as long as a forward pass. Without ``--forward`` the request has no seconds, and the other
-    times must be omitted, too."""
+    """Make the request from the options about time, texts such as ``1ms``. Without ``backward`` a
+    backward pass takes twice as long as a forward pass. Without ``forward`` the request has no
+    seconds.
+
+    Args:
+        name: name of the schedule; None for a grid from a file.
+        link: α and β of a message between two stages.
+        forward, backward: one time, or one for each stage, separated by commas.
+        update: time of the optimizer; None: 0.
+        size: bytes of a message, such as ``4MB``; None: messages take no time.
+
+    Raises:
+        UserError: another option about time without ``forward``, or a text that cannot be parsed.
+    """
     if forward is None:
         late = {"--backward": backward, "--update": update, "--size": size}
         given = [option for option, value in late.items() if value is not None]

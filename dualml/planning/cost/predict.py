@@ -54,7 +54,7 @@ class Prediction:
     @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes per second (`dualml.planning.cost.bandwidth`); None if the
-        strategy is no all-reduce, computes, or sends nothing."""
+        strategy is no all-reduce, nothing is sent, or the time includes computation."""
         return None if self._rates is None else self._rates.algbw
 
     @property
@@ -176,7 +176,8 @@ def predict(
 
 
 def _mean(runs: Sequence[Simulated]) -> Simulated:
-    """Return the mean of several simulations, rank by rank."""
+    """Return the mean of several simulations of as many ranks, rank by rank and attribute by
+    attribute."""
     if len(runs) == 1:
         return runs[0]
     fields = zip(*(astuple(run) for run in runs), strict=True)
@@ -204,7 +205,8 @@ class _StragglerModel:
     lateness: float
 
     def extra_message_seconds(self, stage: StepGroup) -> float:
-        """Return the extra seconds that the straggler adds to one of its messages."""
+        """Return the extra seconds that the straggler adds to one of its messages in the steps
+        ``stage``."""
         return delay(self.slow, stage.bytes / stage.messages, self.link)
 
     def seconds(self, name: str) -> float:

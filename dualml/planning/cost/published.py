@@ -80,8 +80,8 @@ class PublishedCurve:
         return tuple(few[: -(-len(few) // 2)] if self.halved else few)
 
     def fit(self, strategy: str = "") -> Fit:
-        """Fit the constants to the `fitted_points` of this curve, or of the one that
-        ``constants_from`` names, priced as ``strategy``; empty: the curve's own."""
+        """Fit α and β to the `fitted_points` of this curve, or of the one that ``constants_from``
+        names, priced as ``strategy``; empty: the curve's own strategy."""
         points = (
             self.fitted_points()
             if self.constants_from == self.name
@@ -91,7 +91,7 @@ class PublishedCurve:
 
     def errors_by_part(self, strategy: str = "") -> FitErrors:
         """Return the errors of all points, predicted / measured − 1, in three groups: fitted, other
-        sizes on the same ranks, other numbers of ranks."""
+        sizes on the same ranks, other numbers of ranks. ``strategy`` as for `fit`."""
         link, seen = self.fit(strategy).link, set(self.fitted_points())
 
         def errors(of: Callable[[PublishedTime], bool]) -> dict[PublishedTime, float]:
@@ -121,7 +121,7 @@ class FitErrors:
 
 @cache
 def curves() -> Mapping[str, PublishedCurve]:
-    """Return name → published curve."""
+    """Return name → published curve, for all curves of the data file, in its order."""
     return {name: _curve(name, about) for name, about in tables()["curves"].items()}
 
 

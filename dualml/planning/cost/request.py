@@ -62,8 +62,8 @@ class CostRequest:
     def predict(
         self, name: str, n: int, nbytes: int | None = None, events: int = EVENTS
     ) -> Prediction:
-        """Predict one strategy for n ranks; ``nbytes`` None: the bytes of the request. Up to
-        ``events`` ranks every message is simulated."""
+        """Predict one strategy of the request, ``name``, for n ranks; ``nbytes`` None: the bytes of
+        the request. Up to ``events`` ranks every message is simulated."""
         return predict(
             name,
             n,
@@ -88,12 +88,14 @@ class CostRequest:
         return self.predict(name, n, nbytes, events).seconds
 
     def table(self) -> dict[int, dict[str, Prediction]]:
-        """Return n → strategy → prediction."""
+        """Return n → strategy → prediction, for all numbers of ranks and strategies of the
+        request."""
         return {n: {name: self.predict(name, n) for name in self.strategies} for n in self.ranks}
 
     def sentences(self, table: dict[int, dict[str, Prediction]], lang: str) -> list[str]:
-        """Describe the results as sentences: crossovers over n and over the size, and whom the slow
-        rank hurts."""
+        """Describe the results of `table` as sentences in ``lang``: for each pair to compare
+        (`pairs_to_compare`) which is faster over n, and over the size if that changes; with a slow
+        rank, which strategy it slows least and most."""
         low, high = max(2, min(self.ranks)), max(self.ranks)
         texts: list[str | None] = []
         for a, b in pairs_to_compare(self.strategies) if low <= high else ():

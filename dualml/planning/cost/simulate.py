@@ -153,14 +153,15 @@ class _Run:
             self.busy[r] += max(out_s[r], in_s[r]) + added[r]
 
     def _port(self, way: str, rank: int, peer: int) -> tuple[str, int, int]:
-        """Return the port that a message uses: the rank's own, or one of its node for other
-        nodes."""
+        """Return the key of the port of ``rank`` that a message to or from ``peer`` uses, ``way``
+        ``out`` or ``in``: the rank's own, or one of its node if ``peer`` is on another node."""
         if self.topology.crosses_nodes(rank, peer):
             return (f"node {way}", *self.topology.port(rank))
         return way, rank, 0
 
     def _extra(self, rank: int, nbytes: int, link: Link) -> float:
-        """Return the extra seconds of a message if ``rank`` is the slow one; 0 for any other."""
+        """Return the extra seconds of a message of ``nbytes`` if ``rank`` is the slow one; 0 for
+        any other."""
         if self.slow is None or rank != self.slow.rank:
             return 0.0
         return delay(self.slow, nbytes, link)
@@ -181,7 +182,8 @@ class _Run:
 
 
 def delay(slow: Straggler, nbytes: float, link: Link) -> float:
-    """Return the seconds that the slowness of a rank adds to one of its messages."""
+    """Return the seconds that a slow rank adds to one of its messages of ``nbytes`` bytes: its
+    latency, and the time that its bandwidth takes longer than the link's."""
     rate = slow.bandwidth_bytes_per_s
     throttled = 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)
     return slow.latency_s + throttled

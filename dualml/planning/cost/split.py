@@ -145,7 +145,7 @@ def crossover_bandwidth(
 
 def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
     """Return A(S), the seconds of an all-reduce of ``nbytes`` over n ranks, as `dualml simulate`
-    prices it, for whole elements of 4 bytes."""
+    prices it. ``nbytes`` is a multiple of 4, the bytes of an element."""
     one = cost("all_reduce", n, nbytes, WIDTH)
     return link.seconds(one.steps, one.bytes, one.added)
 
@@ -172,7 +172,8 @@ def _crossover_point(
 
 
 def _flops(sizes: Sequence[int], batch: int) -> list[float]:
-    """Return the operations of each layer, forward and backward together."""
+    """Return the operations of an update in each layer, forward and backward together:
+    6·B·dᵢ₋₁·dᵢ."""
     return [6.0 * batch * a * b for a, b in itertools.pairwise(sizes)]
 
 

@@ -80,7 +80,8 @@ class Topology:
         return self.count if self.kind == "nodes" else 0
 
     def port(self, rank: int) -> tuple[int, int]:
-        """Return the port of a rank to other nodes: its node, and the port's number there."""
+        """Return the port by which a rank reaches other nodes, as (number of its node, number of
+        the port on that node), both from 0."""
         node, place = divmod(rank, self.count)
         return node, place * (self.ports or self.count) // self.count
 
@@ -102,7 +103,8 @@ class Topology:
         return self.kind == "nodes" and a // self.count != b // self.count
 
     def link(self, a: int, b: int, link: Link) -> Link:
-        """Return the link from rank ``a`` to ``b``; inside a node it is ``link``."""
+        """Return the link from rank ``a`` to ``b``: `inter` between nodes, if it is set, otherwise
+        ``link``."""
         return self.inter if self.inter is not None and self.crosses_nodes(a, b) else link
 
     def seconds(self, stage: StepGroup, n: int, link: Link) -> float:
@@ -162,7 +164,7 @@ def port_loads(kind: str, distance: int, n: int, count: int, ports: int) -> tupl
 
 def spans_nodes(node: int, members: Any, stride: Any) -> Any:
     """Return whether some group of ``members`` ranks that are ``stride`` apart spans two nodes of
-    ``node`` ranks: a bool array."""
+    ``node`` ranks: a bool array, one entry for each entry of ``members`` and ``stride``."""
     return (members > 1) & (node % (members * stride) != 0)
 
 

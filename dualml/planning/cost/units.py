@@ -28,7 +28,8 @@ def _split_unit(text: str, what: str, how: str) -> tuple[float, str]:
 
 
 def parse_seconds(text: str, what: str = "time") -> float:
-    """Parse a time in seconds: ``50us``, ``20ms``, ``1.5s``; 0 needs no unit.
+    """Parse a time in seconds: ``50us``, ``20ms``, ``1.5s``; 0 needs no unit. ``what`` names the
+    value in errors.
 
     Raises:
         UserError: anything else.
@@ -41,7 +42,8 @@ def parse_seconds(text: str, what: str = "time") -> float:
 
 
 def parse_bytes(text: str, what: str = "size") -> int:
-    """Parse a size into bytes, rounded to a whole number: ``4MB``, ``64KiB``, ``1000``.
+    """Parse a size into bytes, rounded to a whole number: ``4MB``, ``64KiB``, ``1000``. ``what``
+    names the value in errors.
 
     Raises:
         UserError: anything else.
@@ -54,7 +56,8 @@ def parse_bytes(text: str, what: str = "size") -> int:
 
 
 def parse_rate(text: str, what: str = "bandwidth") -> float:
-    """Parse a bandwidth in bytes per second, above 0: ``1GB/s``, ``10Gbit/s``.
+    """Parse a bandwidth in bytes per second, above 0: ``1GB/s``, ``10Gbit/s``. ``what`` names the
+    value in errors.
 
     Raises:
         UserError: anything else.
@@ -69,7 +72,8 @@ def parse_rate(text: str, what: str = "bandwidth") -> float:
 
 
 def parse_flops(text: str, what: str = "peak") -> float:
-    """Parse operations per second, above 0: ``312TFLOP/s``, ``50GFLOP/s``.
+    """Parse operations per second, above 0: ``312TFLOP/s``, ``50GFLOP/s``. ``what`` names the value
+    in errors.
 
     Raises:
         UserError: anything else.
@@ -83,7 +87,8 @@ def parse_flops(text: str, what: str = "peak") -> float:
 
 
 def parse_seconds_per_byte(text: str, what: str = "beta") -> float:
-    """Parse seconds per byte: ``1ns/B``; 0 needs no unit.
+    """Parse seconds per byte: ``1ns/B``, or without ``/B``; 0 needs no unit. ``what`` names the
+    value in errors.
 
     Raises:
         UserError: anything else.
@@ -95,7 +100,8 @@ def parse_seconds_per_byte(text: str, what: str = "beta") -> float:
 
 
 def format_seconds(value: float) -> str:
-    """Format seconds with three significant digits: ``12.3 µs``, ``4.56 ms``, ``1.23 s``.
+    """Format seconds with three significant digits, or with all digits before the point if there
+    are more: ``12.3 µs``, ``4.56 ms``, ``1.23 s``, ``1,234 s``.
 
     >>> format_seconds(0.00123)
     '1.23 ms'
@@ -107,7 +113,8 @@ def format_seconds(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Format bytes with up to four significant digits, in units of 1000: ``207.6 kB``, ``4 MB``."""
+    """Format bytes in units of 1000 with up to four significant digits, ``207.6 kB``, ``4 MB``;
+    with an exponent from 10,000 GB on."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:.4g} {unit}"
@@ -115,5 +122,6 @@ def format_bytes(value: float) -> str:
 
 
 def _digits(x: float) -> str:
-    """Format a number with three significant digits."""
+    """Format a number with three significant digits, or, from 100 on, as a whole number with
+    commas."""
     return f"{x:,.0f}" if x >= 99.95 else f"{x:#.3g}"

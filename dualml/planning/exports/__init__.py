@@ -21,8 +21,8 @@ EXPORTS: Mapping[str, Callable[[PlanRequest, JsonMapping], str]] = {
 
 
 def export_layout(name: str, request: PlanRequest, layout: JsonMapping) -> str:
-    """Return a layout as options of the software ``name``, each with what it stands for, and what
-    the software cannot express.
+    """Return the text that gives a layout as options of the software ``name`` (a key of `EXPORTS`),
+    each with what it stands for, and says what the software cannot express.
 
     Args:
         request: the model, the devices and the precision.

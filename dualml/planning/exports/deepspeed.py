@@ -20,7 +20,8 @@ COMMENTS = "_comments"
 
 
 def render_deepspeed(request: PlanRequest, layout: JsonMapping) -> str:
-    """Return a JSON object; what each key stands for is under ``_comments``, which DeepSpeed
+    """Return the text of a JSON object with DeepSpeed's options for a layout (a row of
+    `Layouts.describe`); what each key stands for is under ``_comments``, which DeepSpeed
     ignores."""
     out = ExportedOptions()
     _add_batch(out, layout)
@@ -38,14 +39,15 @@ def render_deepspeed(request: PlanRequest, layout: JsonMapping) -> str:
 
 
 def _add_batch(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add the three sizes of a batch, whose product with the replicas is the first one."""
+    """Add to ``out`` the sequences of an update and of a micro-batch, and the number of
+    micro-batches."""
     out.add("train_batch_size", layout["batch"], "sequences of an update")
     out.add("train_micro_batch_size_per_gpu", layout["micro"], "sequences of a micro-batch")
     out.add("gradient_accumulation_steps", layout["micro_batches"], "micro-batches of an update")
 
 
 def _add_sharding(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add ZeRO's stage, hybrid sharding and overlap."""
+    """Add to ``out`` ZeRO's stage, hybrid sharding and overlap."""
     zero, ranks = layout["zero"], sharded_ranks(layout)
     out.add("stage", zero, f"ZeRO's stage, over {ranks} devices", ZERO)
     if zero:
@@ -69,7 +71,8 @@ def _add_sharding(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
 
 
 def _add_rest(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add tensor parallelism, recomputation and precision; say what is set in the program."""
+    """Add to ``out`` tensor parallelism, recomputation and precision, and sentences about what is
+    set in the program instead."""
     if layout["tp"] > 1:
         out.add("autotp_size", layout["tp"], "tp: devices that share a layer", "tensor_parallel")
     if layout["sp"]:

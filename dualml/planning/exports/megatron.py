@@ -21,7 +21,8 @@ STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def render_megatron(request: PlanRequest, layout: JsonMapping) -> str:
-    """Return a Bash array ``MEGATRON_ARGS`` with a commented line for each option."""
+    """Return the text of a Bash array ``MEGATRON_ARGS`` with a commented line for each of
+    Megatron-LM's options for a layout, a row of `Layouts.describe`."""
     out = ExportedOptions()
     _add_mesh(out, request, layout)
     _add_pipeline(out, request, layout)
@@ -40,13 +41,14 @@ def render_megatron(request: PlanRequest, layout: JsonMapping) -> str:
 
 
 def _quote(value: object) -> str:
-    """Return a value as a word of the shell; nothing for a flag (None)."""
+    """Return a value as a word of the shell, in quotes if needed; an empty text for None, a
+    flag."""
     text = "" if value is None else str(value)
     return f"'{text}'" if set(text) & set("()[]|*, ") else text
 
 
 def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add the mesh and the batch. The number of replicas follows from the devices."""
+    """Add to ``out`` the mesh and the batch; the number of replicas follows from the devices."""
     tp, cp = layout["tp"], layout["cp"]
     out.add("tensor-model-parallel-size", tp, "tp: devices that share every layer")
     out.add("pipeline-model-parallel-size", layout["pp"], "pp: pipeline stages")
@@ -63,7 +65,8 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
 
 
 def _add_pipeline(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add interleaved stages, and stages of different sizes."""
+    """Add to ``out`` interleaved stages, and stages of different sizes; nothing without a
+    pipeline."""
     if layout["pp"] == 1:
         return
     sizes, chunks = stage_sizes(request, layout), layout["chunks"]
@@ -104,7 +107,7 @@ def _add_pipeline(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
 
 
 def _add_replicas(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add how replicas sum gradients and shard states."""
+    """Add to ``out`` how replicas sum gradients and shard states; nothing for a single replica."""
     zero, ranks, overlaps = layout["zero"], sharded_ranks(layout), request.cluster.overlap > 0
     if layout["dp"] * layout["cp"] == 1:
         return
@@ -129,7 +132,7 @@ def _add_replicas(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
 
 
 def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add recomputation, attention and precision."""
+    """Add to ``out`` recomputation, attention and precision."""
     recompute = layout["recompute"]
     if recompute == "operations":
         out.leave_out("recomputation by operations, which is PyTorch's")
@@ -150,7 +153,7 @@ def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping)
 
 
 def _add_model(out: ExportedOptions, request: PlanRequest) -> None:
-    """Add the sizes of the model."""
+    """Add to ``out`` the sizes of the model."""
     shape = request.shape
     out.add("num-layers", shape.layers, "model")
     out.add("hidden-size", shape.hidden, "model")
@@ -181,7 +184,7 @@ def _add_model(out: ExportedOptions, request: PlanRequest) -> None:
 
 
 def _add_experts(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add mixtures of experts and latent attention."""
+    """Add to ``out`` mixtures of experts and latent attention, if the model has them."""
     shape = request.shape
     if shape.experts:
         out.add("num-experts", shape.experts, "routed experts of a layer")

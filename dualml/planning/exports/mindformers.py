@@ -24,7 +24,8 @@ PARALLEL, CONFIG, MODEL = "parallel", "parallel_config", "model.model_config"
 
 
 def render_mindformers(request: PlanRequest, layout: JsonMapping) -> str:
-    """Return a YAML file with a commented line for each option."""
+    """Return the text of a YAML file with a commented line for each of MindFormers' options for a
+    layout, a row of `Layouts.describe`."""
     out = ExportedOptions()
     _add_batch(out, layout)
     _add_mesh(out, request, layout)
@@ -53,7 +54,8 @@ def _lines(options: list[ExportedOption], depth: int) -> Iterator[str]:
 
 
 def _add_batch(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add the micro-batch; with a pipeline the number of micro-batches stands beside the mesh."""
+    """Add to ``out`` the micro-batch and the accumulation steps: 1 with a pipeline, whose number of
+    micro-batches stands beside the mesh."""
     piped, m = layout["pp"] > 1, layout["micro_batches"]
     out.add("use_parallel", True, "more than one device")
     out.add("batch_size", layout["micro"], "sequences of a micro-batch", "runner_config")
@@ -67,7 +69,7 @@ def _add_batch(out: ExportedOptions, layout: JsonMapping) -> None:
 
 
 def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add the mesh."""
+    """Add to ``out`` the mesh, and sentences about what of it cannot be expressed."""
     out.add("data_parallel", layout["dp"], "dp: replicas", CONFIG)
     out.add("model_parallel", layout["tp"], "tp: devices that share every layer", CONFIG)
     out.add("pipeline_stage", layout["pp"], "pp: pipeline stages", CONFIG)
@@ -88,7 +90,7 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
 
 
 def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add how replicas shard the optimizer."""
+    """Add to ``out`` how replicas shard the optimizer, and the pipeline's schedule."""
     zero, ranks, place = (
         layout["zero"],
         sharded_ranks(layout),
@@ -120,7 +122,7 @@ def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
 
 
 def _add_recomputation(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add the options of recomputation."""
+    """Add to ``out`` the options of recomputation."""
     kind, place = layout["recompute"], "recompute_config"
     if kind == "operations":
         out.leave_out("recomputation by operations, which is PyTorch's")
@@ -136,7 +138,8 @@ def _add_recomputation(out: ExportedOptions, layout: JsonMapping) -> None:
 
 
 def _add_model(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add the sizes of the model, interleaving, and stages of different sizes."""
+    """Add to ``out`` the sizes of the model, the type of products, interleaving, and stages of
+    different sizes."""
     shape = request.shape
     out.add("seq_length", shape.sequence, "tokens of a sequence", MODEL)
     out.add("hidden_size", shape.hidden, "model", MODEL)

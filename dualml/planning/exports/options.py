@@ -37,7 +37,8 @@ class ExportedOptions:
     left_out: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: Any, meaning: str, section: str = "") -> None:
-        """Append an option."""
+        """Append an option to `options`; ``section`` is the table that it belongs to, empty for the
+        top level."""
         self.options.append(ExportedOption(name, value, meaning, section))
 
     def leave_out(self, sentence: str) -> None:
@@ -67,7 +68,8 @@ def header_lines(
 
 
 def stage_sizes(request: PlanRequest, layout: JsonMapping) -> list[int]:
-    """Return the number of layers of each pipeline stage, of all its chunks together."""
+    """Return the number of layers of each pipeline stage, of all its chunks together, for a layout
+    that is a row of `Layouts.describe`."""
     axes: dict[str, Any] = {name: layout[name] for name in DEFAULT_AXES}
     x = Layouts.from_axes(layout["batch"], **axes)
     return [
@@ -91,5 +93,6 @@ def shorter_ends(request: PlanRequest, layout: JsonMapping) -> tuple[int, int]:
 
 
 def sharded_ranks(layout: JsonMapping) -> int:
-    """Return the number of devices over which ZeRO shards."""
+    """Return the number of devices over which ZeRO shards in a layout, a row of
+    `Layouts.describe`."""
     return int(layout["dp"] * layout["cp"] // layout["replicate"])

@@ -31,7 +31,8 @@ SCHEDULES = {"1f1b": "1F1B", "zb-h1": "ZBVZeroBubble", "dualpipe": "DualPipeV"}
 
 
 def render_torchtitan(request: PlanRequest, layout: JsonMapping) -> str:
-    """Return a TOML file with a commented line for each option."""
+    """Return the text of a TOML file with a commented line for each of torchtitan's options for a
+    layout, a row of `Layouts.describe`."""
     out = ExportedOptions()
     _add_model(out, request)
     _add_training(out, request, layout)
@@ -51,7 +52,7 @@ def render_torchtitan(request: PlanRequest, layout: JsonMapping) -> str:
 
 
 def _add_model(out: ExportedOptions, request: PlanRequest) -> None:
-    """Add the model, where torchtitan has it."""
+    """Add to ``out`` the model, where torchtitan has it, else a sentence that it is left out."""
     if request.shape.name in FLAVORS:
         name, flavor = FLAVORS[request.shape.name]
         out.add("name", name, "model", "model")
@@ -61,7 +62,7 @@ def _add_model(out: ExportedOptions, request: PlanRequest) -> None:
 
 
 def _add_training(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add the batch, the sequence and the precision."""
+    """Add to ``out`` the batch, the sequence and the precision."""
     piped = layout["pp"] > 1
     local = layout["batch"] // layout["dp"] if piped else layout["micro"]
     out.add(
@@ -80,7 +81,7 @@ def _add_training(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
 
 
 def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add how replicas shard states (FSDP2)."""
+    """Add to ``out`` how replicas shard states (FSDP2)."""
     zero, replicas = layout["zero"], layout["dp"]
     shards = 1 if zero == 0 else max(1, replicas // layout["replicate"])
     out.add(
@@ -112,7 +113,7 @@ def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
 
 
 def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add tensor, pipeline, context and expert parallelism."""
+    """Add to ``out`` tensor, pipeline, context and expert parallelism."""
     tp, pp, cp, chunks = layout["tp"], layout["pp"], layout["cp"], layout["chunks"]
     out.add("tensor_parallel_degree", tp, "tp: devices that share every layer", PARALLELISM)
     if tp > 1 and not layout["sp"]:
@@ -157,7 +158,7 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
 
 
 def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add recomputation, and say which kernels are not chosen here."""
+    """Add to ``out`` recomputation, and sentences about the kernels that are not chosen here."""
     recompute = layout["recompute"]
     selective = recompute in ("selective", "operations")
     mode = "selective" if selective else recompute

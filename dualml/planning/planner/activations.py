@@ -27,8 +27,9 @@ def layer_activations(
     fused: bool = False,
     engine: TrainingEngine = MEGATRON,
 ) -> tuple[Floats, Floats]:
-    """Return the bytes that one layer saves per micro-batch: without recomputation, and with this
-    layout's. Where only some layers have experts, the mean over all layers.
+    """Return the bytes that one layer saves on a device per micro-batch, for each layout in ``x``:
+    without recomputation, and with this layout's. Where only some layers have experts, the mean
+    over all layers.
 
     For GPT in mixed precision sbh(34 + 5as/h) on one device (equation 1), sbh(10 + 24/t + 5as/(ht))
     with tensor parallelism (2), all divided by t with sequence parallelism (4), without 5as/h with

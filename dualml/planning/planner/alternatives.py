@@ -83,7 +83,8 @@ def _fastest(plan: PricedLayouts, mask: Any) -> int:
 
 
 def describe_alternative(plan: PricedLayouts, row: int, other: int) -> Alternative:
-    """Compare the layout in row ``other`` with the one in ``row``."""
+    """Return the layout in row ``other`` as an alternative to the one in ``row``; ``saved`` is
+    negative if it is slower."""
     before, after = plan.seconds.describe(row), plan.seconds.describe(other)
     total = sum(before.values())
     part = max(before, key=lambda name: before[name] - after[name])
@@ -97,7 +98,8 @@ def describe_alternative(plan: PricedLayouts, row: int, other: int) -> Alternati
 
 
 def _changes(x: Layouts, row: int, other: int) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield every axis in which two layouts differ, with both values."""
+    """Yield (axis, (value in ``row``, value in ``other``)) for every axis in which two layouts
+    differ."""
     before, after = x.describe(row), x.describe(other)
     for field in fields(Layouts):
         name = field.name

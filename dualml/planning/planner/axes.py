@@ -111,10 +111,11 @@ def complete_axes(given: Mapping[str, Any], devices: int | None) -> dict[str, An
 
 
 def parse_choices(text: str | None, known: Any, name: str) -> tuple[str, ...]:
-    """Return the chosen words in the order of ``known``; None means all.
+    """Return the words of the comma-separated ``text`` in the order of ``known``, each once; None
+    means all of ``known``. ``name`` is the option's name in errors.
 
     Raises:
-        UserError: an unknown word.
+        UserError: a word that is not in ``known``.
     """
     if text is None:
         return tuple(known)

@@ -39,7 +39,8 @@ def group_shares(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def message_parts(parts: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the names of the parts of the time that are messages."""
+    """Return the names of those of the ``parts`` of an update's time that are messages: all but the
+    devices' own work (`WORK`) and the bubble."""
     return tuple(part for part in parts if part not in (*WORK, BUBBLE))
 
 
@@ -112,8 +113,8 @@ def find_bubble_remedies(plan: PricedLayouts, row: int) -> list[BubbleRemedy]:
 
 
 def _remedies(plan: PricedLayouts, row: int, axis: str, values: list[int]) -> list[BubbleRemedy]:
-    """Price a layout with other values of one axis; return the best that fits and helps, if there
-    is one."""
+    """Price the layout in ``row`` with each of the ``values`` of one ``axis``; return a list of the
+    best that fits and is faster per sequence, empty if there is none."""
     one = plan.layouts.select_rows(np.full(len(values), row))
     changed: Layouts = replace(one, **{axis: np.array(values, np.int64)})
     priced = price_layouts(plan.request, changed)

@@ -66,8 +66,8 @@ def parse_tokens(text: str) -> float:
 
 
 def check_price(price: float | None, tokens: str | None) -> None:
-    """Check the price of a device-hour. Raise `UserError` if it is no positive number, or there are
-    no tokens to pay for."""
+    """Raise `UserError` if the price of a device-hour is not from 0 to 10⁹, or ``tokens`` is None,
+    so that there is nothing to pay for. Do nothing if ``price`` is None."""
     if price is None:
         return
     if tokens is None:

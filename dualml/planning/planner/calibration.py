@@ -52,8 +52,12 @@ class PlanCalibration:
     memory: float | None
 
     def apply(self, request: PlanRequest) -> PlanRequest:
-        """Return the request with the fitted constants, and with bytes that measurements have
-        beyond the prediction set aside."""
+        """Return the request with the fitted constants, and with the bytes by which measured memory
+        exceeds the prediction added to its reserve and taken from the devices' memory.
+
+        Raises:
+            UserError: these bytes are more than a device has.
+        """
         extra = max(0.0, self.memory or 0.0)
         cluster = with_constants(request.cluster, self.efficiency, self.overlap)
         if extra >= cluster.memory:
@@ -98,7 +102,8 @@ def with_constants(cluster: Cluster, efficiency: float, overlap: float) -> Clust
 
 
 def calibrate(paths: Sequence[Path], request: PlanRequest) -> PlanCalibration:
-    """Fit the efficiency to measured steps, and from two measurements on the overlap, too.
+    """Fit the efficiency to the measured steps in ``paths`` (`read_measurements`), and from two
+    measurements on the overlap; everything else is as in ``request``.
 
     Raises:
         UserError: an unusable measurement, or one that no efficiency explains.
@@ -122,7 +127,8 @@ def calibrate(paths: Sequence[Path], request: PlanRequest) -> PlanCalibration:
 
 
 def predict_seconds(one: Measurement, cluster: Cluster) -> float:
-    """Return the predicted seconds of a measured update on as many devices of a cluster."""
+    """Return the predicted seconds of a measured update on devices like the cluster's, as many as
+    the measurement had."""
     cluster = replace(cluster, devices=one.devices)
     precision = one.engine.precisions[one.precision]
     times = seconds(one.shape, one.layouts, cluster, precision, one.fused, one.engine)
@@ -170,7 +176,8 @@ def _fit(found: Sequence[Measurement], cluster: Cluster) -> tuple[float, float, 
 
 
 def _fit_efficiency(found: Sequence[Measurement], cluster: Cluster, overlap: float) -> float:
-    """Return the efficiency that predicts measurements best with a given overlap."""
+    """Return the efficiency, from `LOWEST` to `HIGHEST`, that predicts the measurements best with a
+    given overlap."""
     point = _minimise(
         lambda x: _loss(found, cluster, float(np.exp(x)), overlap),
         float(np.log(LOWEST)),
@@ -183,7 +190,7 @@ def _fit_efficiency(found: Sequence[Measurement], cluster: Cluster, overlap: flo
 def _loss(
     found: Sequence[Measurement], cluster: Cluster, efficiency: float, overlap: float
 ) -> float:
-    """Return the mean square of log(predicted / measured)."""
+    """Return the mean square of log(predicted / measured) over the measurements."""
     errors = [np.log1p(_error(one, cluster, efficiency, overlap)) for one in found]
     return float(np.mean(np.square(errors)))
 

@@ -9,13 +9,14 @@ from dualml.common.errors import UserError
 
 
 def _adjust_bigcode(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """All heads share keys and values, unless the config says otherwise."""
+    """Set one head of keys and values for all heads, unless the config says otherwise."""
     if config.get("multi_query", True):
         given["kv_heads"] = 1
 
 
 def _adjust_falcon(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Falcon's older architecture has one head of keys for all heads, the later one several."""
+    """Set heads of keys and values (the older architecture has one for all heads, the later one
+    several), parallel blocks, norms and biases, in place."""
     later = config.get("new_decoder_architecture", False)
     if not later:
         given["kv_heads"] = 1 if config.get("multi_query", True) else given["heads"]
@@ -26,7 +27,8 @@ def _adjust_falcon(given: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _adjust_mpt(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """MPT says its width inside as a ratio, and has linear biases of scores or positions."""
+    """Set biases, the width of the feed-forward part, which MPT's config gives as a ratio, and
+    positions, which are not learned with linear biases of scores (ALiBi); no dropout."""
     given["biased"] = not config.get("no_bias", True)
     given["ffn"] = int(config.get("expansion_ratio", 4) * given["hidden"])
     alibi = bool(config.get("alibi"))
@@ -35,7 +37,8 @@ def _adjust_mpt(given: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _adjust_opt(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """OPT has two positions more than it uses, and in one size a narrower embedding."""
+    """Set the number of learned positions, two more than the sequence has. Raise `UserError` for an
+    embedding that is narrower than the model."""
     given["positions"] = given["sequence"] + 2
     width = config.get("word_embed_proj_dim")
     if width not in (None, given["hidden"]):
@@ -46,43 +49,49 @@ def _adjust_opt(given: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _adjust_head_norms(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Queries and keys of each head share a norm of the head's width."""
+    """Set ``qk_norm`` for models in which queries and keys of each head have a norm of the head's
+    width; 0 if the config switches it off."""
     width = given.get("head_width") or given["hidden"] // given["heads"]
     given["qk_norm"] = 2 * width if config.get("use_qk_norm", True) else 0
 
 
 def _adjust_olmo2(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Queries and keys of all heads have a norm of their whole width."""
+    """Set ``qk_norm`` to the whole width of queries and keys of all heads together, which have a
+    norm."""
     width = given.get("head_width") or given["hidden"] // given["heads"]
     given["qk_norm"] = width * (given["heads"] + given.get("kv_heads", given["heads"]))
 
 
 def _adjust_qwen2_moe(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """The shared expert is as wide as several of the others, and has a gate."""
+    """Set the number of shared experts, given by the width of the one shared expert over that of
+    the others, and the parameters of its gate."""
     shared = config.get("shared_expert_intermediate_size") or 0
     given["shared_experts"] = shared // given["expert_ffn"]
     given["other_parameters"] = given["hidden"] if shared else 0
 
 
 def _adjust_llama4(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """The usual key is the width of an expert; dense layers have a key of their own."""
+    """Move the width that the usual key gives to ``expert_ffn``, and set that of dense layers from
+    their own key."""
     given["expert_ffn"] = given["ffn"]
     given["ffn"] = config.get("intermediate_size_mlp") or given["ffn"]
 
 
 def _adjust_glm4_moe(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Attention's biases are those of queries, keys and values alone."""
+    """Leave out the bias of attention's output, so that only queries, keys and values have one, and
+    set ``qk_norm``."""
     given["biases"] = tuple(place for place in given["biases"] if place != "attention")
     given["qk_norm"] = 2 * given.get("head_width", 0) if config.get("use_qk_norm") else 0
 
 
 def _adjust_gpt_oss(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Each head has a learned sink."""
+    """Count one other parameter per head, its learned sink."""
     given["other_parameters"] = given["heads"]
 
 
 def _adjust_deepseek(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Heads of queries and keys have a rotated part and one that is not."""
+    """Set heads of keys and values and the width of a head, the sum of its rotated part and the
+    rest. Raise `UserError` for attention with biases."""
     if config.get("attention_bias"):
         raise UserError(
             "attention_bias: biases of compressed vectors are not counted; set it to false"
@@ -108,7 +117,8 @@ ADJUSTMENTS: Mapping[str, Callable[[dict[str, Any], Mapping[str, Any]], None]] =
 
 
 def adjust_to_type(kind: str, given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Change ``given``, the keys of a model file, by what is particular to the model type.
+    """Change ``given``, a model in the keys of a model file, in place by what is particular to the
+    model type ``kind``; other types change nothing.
 
     Raises:
         UserError: a choice that is not counted.

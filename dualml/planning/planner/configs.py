@@ -116,8 +116,8 @@ def entry_from_config(path: Path, sequence: int | None = None) -> dict[str, Any]
 
 
 def _flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with groups of keys laid out; of a model of several parts its text part,
-    with what that leaves to the whole."""
+    """Return the config with the keys of its groups (`KEY_GROUPS`) on the top level; for a model of
+    several parts (`TEXT_PARTS`) only its text part, with the `SHARED_KEYS` of the whole."""
     for name in TEXT_PARTS:
         if isinstance(config.get(name), dict):
             shared = {key: config[key] for key in SHARED_KEYS if config.get(key) is not None}
@@ -130,7 +130,8 @@ def _flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(path: Path, kind: Any, config: Mapping[str, Any]) -> None:
-    """Raise `UserError` for a model that is no decoder of attention and feed-forward parts."""
+    """Raise `UserError` for a model that is no decoder of attention and feed-forward parts, or
+    whose type is refused in configs.toml."""
     reason = _tables()["refused"].get(str(kind))
     if reason is None and config.get("is_encoder_decoder"):
         reason = "it has an encoder"
@@ -145,8 +146,9 @@ def _refuse(path: Path, kind: Any, config: Mapping[str, Any]) -> None:
 
 
 def _traits(kind: Any, config: Mapping[str, Any]) -> JsonMapping:
-    """Return what the type says of its layers; of an unknown type that of Llama if it has RMSNorm,
-    else that of GPT-2, with a sentence that says so."""
+    """Return what the model type ``kind`` says of its layers, in the keys of a model file. An
+    unknown type counts as Llama if the config has RMSNorm, else as GPT-2, and ``assumed`` says so
+    in a sentence."""
     known: dict[str, JsonMapping] = dict(model_types())
     if kind in known:
         return known[kind]

@@ -33,5 +33,5 @@ DEFAULTS: Mapping[str, SoftwareDefaults] = {
 
 
 def software_defaults(engine: str) -> SoftwareDefaults:
-    """Return the defaults of an engine by name; those of today for an engine without its own."""
+    """Return the defaults of an engine by name; those of Megatron for an engine without its own."""
     return DEFAULTS.get(engine, MEGATRON_DEFAULTS)

@@ -37,8 +37,8 @@ class DualmlEngine(TrainingEngine):
     overhead = Overhead()
 
     def can_train(self, x: Layouts, shape: Shape | None = None) -> Any:
-        """Return a bool array, for each layout whether dualml can train it, or a model of this
-        shape.
+        """Return a bool array: whether dualml can train each layout, or, if ``shape`` is given, a
+        model of this shape in each layout.
 
         ZeRO-2 and 3 shard whole layers, so they exclude tensor and pipeline parallelism; dualml
         does not lay out sequence, context and expert parallelism or interleaved stages as the

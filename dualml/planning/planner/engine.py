@@ -34,6 +34,6 @@ RELATED_ENGINES: Mapping[str, TrainingEngine] = {
 
 
 def find_engine(software: str) -> TrainingEngine:
-    """Return the engine that keeps in memory what a training software does: by its name, or the
-    one that it is related to; of others Megatron-LM."""
+    """Return the engine that has in memory what the training software has: the engine of its name,
+    or the one that it is related to (`RELATED_ENGINES`), or Megatron-LM for any other name."""
     return ENGINES.get(software) or RELATED_ENGINES.get(software, MEGATRON)

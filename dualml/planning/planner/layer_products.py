@@ -54,8 +54,9 @@ class LayerProduct(NamedTuple):
 def layer_products(
     shape: Shape, x: Layouts, tokens: Any, imbalance: float = 0.0
 ) -> Iterator[LayerProduct]:
-    """Yield the forward products of a layer on one device, for ``tokens`` of each sequence's share.
-    With experts on many devices, the busiest one has ``imbalance`` more tokens than the mean."""
+    """Yield the forward products of a layer on one device, for the ``tokens`` of a micro-batch on
+    it (an array, one entry per layout in ``x``). With experts on many devices, the busiest one has
+    ``imbalance`` (0 … 1) more tokens than the mean."""
     h, gates = shape.hidden, 2 if shape.gated else 1
     yield from _attention_products(shape, x, tokens)
     dense = 1 - shape.moe_layers / shape.layers if shape.experts else 1.0

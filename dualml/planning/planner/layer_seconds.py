@@ -97,7 +97,8 @@ def distinct_rows(x: Layouts, columns: tuple[str, ...]) -> tuple[Any, Any]:
 
 
 def _repeat_rows(work: LayerSeconds, count: int, index: Any) -> LayerSeconds:
-    """Return the seconds of every row from those of ``count`` distinct ones."""
+    """Return the seconds of every row from those of ``count`` distinct ones; ``index`` says which
+    of these each row equals."""
     return replace(work, **{key: np.broadcast_to(v, count)[index] for key, v in vars(work).items()})
 
 

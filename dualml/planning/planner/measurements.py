@@ -113,7 +113,7 @@ def read_measurements(paths: Sequence[Path], request: PlanRequest) -> list[Measu
 
 
 def _read_file(path: Path, request: PlanRequest) -> Iterator[Measurement]:
-    """Yield the measurements of a JSON file."""
+    """Yield the measurements of a JSON file; raise `UserError` for an invalid or unusable one."""
     content = read_json(path)
     rows = content if isinstance(content, list) else [content]
     if not rows:
@@ -128,7 +128,8 @@ def _read_file(path: Path, request: PlanRequest) -> Iterator[Measurement]:
 
 
 def _from_step(step: MeasuredStep, where: str, request: PlanRequest) -> Measurement:
-    """Return the measurement of an entry; raise `UserError` if it is unusable."""
+    """Return the measurement of an entry, which ``where`` names in errors; raise `UserError` if it
+    is unusable."""
     if step.swapped:
         raise UserError(
             f"{where}: swapped: its seconds are those of the disk; measure a smaller micro-batch"
@@ -222,7 +223,8 @@ def _read_run(folder: Path) -> Iterator[Measurement]:
 
 
 def find_spec(run: RunData, arm: Arm) -> ModelSpec:
-    """Return the model that an arm of a run trained, from the run's plan.
+    """Return the `ModelSpec` that an arm of a run trained, from the run's plan: that of its
+    variant, else the run's model.
 
     Raises:
         UserError: the plan cannot be read.
@@ -234,7 +236,8 @@ def find_spec(run: RunData, arm: Arm) -> ModelSpec:
 
 
 def _layout_of_arm(run: RunData, settings: Arm) -> tuple[Shape, Layouts] | None:
-    """Return the model and the layout that an arm trains; None if the planner has no such."""
+    """Return the model's shape and the layout that an arm trains; None if the planner has no such
+    model or layout."""
     try:
         shape = shape_from_spec(find_spec(run, settings), settings.batch_size)
         return shape, layout_from_arm(shape, settings)

@@ -116,8 +116,8 @@ def stage_memory(
     fused: bool = False,
     engine: TrainingEngine = MEGATRON,
 ) -> LayoutMemory:
-    """Return the memory of a device of stage ``stage``, from 0, of each layout; 0 if the layout has
-    no such stage."""
+    """Return the memory of a device of stage ``stage``, from 0, for each layout in ``x``; all parts
+    are 0 if the layout has no such stage."""
     layer = _layer_bytes(shape, x, precision, fused, engine)
     return _stage_memory(shape, x, precision, stage, layer, engine)
 

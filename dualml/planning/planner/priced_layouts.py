@@ -46,8 +46,9 @@ class PricedLayouts:
 
 
 def price_layouts(request: PlanRequest, layouts: Layouts) -> PricedLayouts:
-    """Price the given layouts with the model, cluster and engine of a request, without checking
-    them; their batch may be another one."""
+    """Return the given layouts with bytes and seconds for the model, cluster and engine of a
+    request. Whether they are possible is not checked, and their batch may differ from the
+    request's."""
     engine = request.engine
     precision = engine.precisions[request.precision]
     shape, cluster, fused = request.shape, request.cluster, request.fused

@@ -51,8 +51,9 @@ PAPERS = PapersEngine()
 
 @cache
 def tables() -> JsonMapping:
-    """Return key → published table: its source and rows, of those in `TIMED` one per run, with
-    teraFLOP/s per device or seconds of an update; the others are about memory."""
+    """Return key → published table of the data file: its source and rows. In the tables named in
+    `TIMED` a row is a run, with teraFLOP/s per device or seconds of an update; the others are about
+    memory."""
     return from_toml((files("dualml.planning.planner") / "published.toml").read_text("utf-8"))
 
 
@@ -136,7 +137,7 @@ class RunPrediction:
 
 @cache
 def runs() -> tuple[PublishedRun, ...]:
-    """Return every published run whose time, or teraFLOP/s, was published."""
+    """Return every published run of the tables in `TIMED`, table by table and row by row."""
     timed = []
     for key in TIMED:
         table = tables()[key]

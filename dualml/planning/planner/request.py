@@ -120,8 +120,8 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
 
 
 def _layout(options: JsonMapping) -> dict[str, Any] | None:
-    """Return all axes of the layout of ``--layout``, or None without it. Raise `UserError` if the
-    devices are not the product of its axes, or a pin contradicts it."""
+    """Return all axes of the layout of ``--layout``, or None without it. Raise `UserError` if
+    ``--pin`` is given, too, or the number of devices is not the product of its axes."""
     text = options.get("layout")
     if text is None:
         return None
@@ -144,8 +144,8 @@ def _devices(options: JsonMapping, layout: Mapping[str, Any] | None) -> int:
 
 
 def _default_batch(shape: Shape, devices: int, layout: Mapping[str, Any] | None) -> int:
-    """Return `default_batch`, for a layout rounded so that its replicas, micro-batches and
-    interleaved stages divide it."""
+    """Return `default_batch`; if ``layout`` is given, rounded so that its replicas, micro-batches
+    and interleaved stages divide it."""
     batch = default_batch(shape, devices)
     if layout is None:
         return batch
@@ -170,8 +170,9 @@ def _engine(shape: Shape, name: str | None) -> TrainingEngine:
 
 
 def default_batch(shape: Shape, devices: int) -> int:
-    """Return the published batch, or four million tokens, rounded so that the number of devices
-    divides it or is divided by it, which allows many replicas."""
+    """Return the default number of sequences per update: the model's published batch, or as many as
+    make 4 · 2²⁰ tokens, rounded so that the number of devices divides it or is divided by it, which
+    allows many replicas."""
     wanted = shape.batch or max(1, round(TOKENS / shape.sequence))
     if wanted >= devices:
         return round(wanted / devices) * devices
@@ -191,8 +192,9 @@ def _cluster(
     software: str,
     options: JsonMapping,
 ) -> Cluster:
-    """Return the cluster of the device with the values that the options replace; ``reserve`` is
-    subtracted from its memory. Raise `UserError` for a value that does not fit."""
+    """Return the cluster of the device with the values that the options replace; ``--reserve`` is
+    subtracted from its memory. Raise `UserError` for a value that cannot be parsed or leaves no
+    memory."""
     made = make_cluster(device, devices, precision, software=software)
     given: dict[str, Any] = {}
     if options["memory"] is not None:
@@ -221,15 +223,16 @@ def _cluster(
 
 
 def _rate(text: str, name: str) -> float:
-    """Parse a bandwidth; ``400Gbit`` means ``400Gbit/s``."""
+    """Parse a bandwidth in bytes per second; ``400Gbit`` means ``400Gbit/s``. ``name`` is the
+    option in errors."""
     return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
 def _choices(
     cluster: Cluster, defaults: SoftwareDefaults, engine: TrainingEngine, options: JsonMapping
 ) -> SearchSpace:
-    """Return the layouts to search as the options restrict them; tensor parallelism stays within a
-    node by default. Raise `UserError` for a value out of range."""
+    """Return the search space as the options restrict it; by default tensor parallelism stays
+    within a node. Raise `UserError` for a value out of range."""
     for name in ("tensor", "context", "interleave"):
         if options[name] is not None and not 1 <= options[name] <= 10**6:
             raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")

@@ -67,7 +67,7 @@ def _select_axes(axes: Mapping[str, Any]) -> Any:
 
 
 def _tensor_rules(shape: Shape, axes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the broken rules of tensor and sequence parallelism."""
+    """Yield a sentence for each broken rule of tensor and sequence parallelism."""
     tp, kv = axes["tp"], shape.kv_heads
     for size, name in ((shape.heads, "attention heads"), (shape.ffn, "feed-forward columns")):
         if size % tp:
@@ -88,7 +88,7 @@ def _tensor_rules(shape: Shape, axes: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _batch_rules(axes: Mapping[str, Any], batch: int) -> Iterator[str]:
-    """Yield the broken rule of replicas and micro-batches, if it is broken."""
+    """Yield a sentence if dp · micro-batch does not divide the batch."""
     dp, micro = axes["dp"], axes["micro"]
     if batch % (dp * micro):
         lower = batch // (dp * micro) * dp * micro
@@ -100,7 +100,7 @@ def _batch_rules(axes: Mapping[str, Any], batch: int) -> Iterator[str]:
 
 
 def _pipeline_rules(shape: Shape, axes: Mapping[str, Any], batch: int) -> Iterator[str]:
-    """Yield the broken rules of pipeline parallelism."""
+    """Yield a sentence for each broken rule of pipeline parallelism."""
     pp, chunks, layers = axes["pp"], axes["chunks"], shape.layers
     uneven = axes.get("first_layers") or axes.get("last_layers")
     if pp * chunks > layers:
@@ -123,7 +123,7 @@ def _pipeline_rules(shape: Shape, axes: Mapping[str, Any], batch: int) -> Iterat
 
 
 def _sharding_rules(shape: Shape, axes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the broken rules of ZeRO, hybrid sharding, and expert parallelism."""
+    """Yield a sentence for each broken rule of ZeRO, hybrid sharding, and expert parallelism."""
     ranks = axes["dp"] * axes["cp"]
     if axes["zero"] and ranks == 1:
         yield (

@@ -38,7 +38,8 @@ def search_layouts(request: PlanRequest) -> LayoutPlan:
 
 
 def _plan(request: PlanRequest, layouts: Layouts, row: int | None = None) -> LayoutPlan:
-    """Price layouts, of which ``row`` is the one that the request names."""
+    """Price the layouts and return the plan; ``row`` is the row of the layout that the request
+    names, None if it names none."""
     priced = price_layouts(request, layouts)
     return LayoutPlan(request, layouts, priced.memory, priced.seconds, row)
 

@@ -67,7 +67,8 @@ def seconds(
     fused: bool = False,
     engine: TrainingEngine = MEGATRON,
 ) -> UpdateSeconds:
-    """Return the seconds of an update of every layout."""
+    """Return the seconds of an update for each layout in ``x``, by parts. ``fused``: attention
+    saves no scores."""
     layer = layer_seconds(shape, x, cluster, precision, fused, engine)
     output = output_seconds(shape, x, cluster, precision, engine)
     first, second, last = stage_layers(shape, x)

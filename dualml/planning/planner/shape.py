@@ -76,7 +76,8 @@ class Shape(ModelSizes):
         return self.hidden * (self.q_lora_rank + self.kv_lora_rank + self.latent * self.rope_width)
 
     def ffn_matrices(self, width: int) -> int:
-        """Return the elements of a feed-forward part with ``width`` elements inside."""
+        """Return the elements of all matrices of a feed-forward part with ``width`` elements
+        inside: three matrices if gated, else two."""
         return (3 if self.gated else 2) * self.hidden * width
 
     @property
@@ -96,7 +97,8 @@ class Shape(ModelSizes):
         return self.has_bias("qkv") * (self.queries + self.keys + self.values)
 
     def ffn_biases(self, width: int) -> int:
-        """Return the bias elements inside a feed-forward part of ``width`` elements."""
+        """Return the bias elements of the matrices that lead into a feed-forward part of ``width``
+        elements; 0 without biases."""
         return self.has_bias("mlp") * (2 if self.gated else 1) * width
 
     @property

@@ -142,7 +142,8 @@ class ModelSizes:
 
     @property
     def moe_layers(self) -> int:
-        """Number of layers with experts; 0 for a dense model."""
+        """Number of layers with experts: every ``expert_interval``-th one that is not among the
+        first ``dense_layers``; 0 for a dense model."""
         if not self.experts:
             return 0
         step = self.expert_interval

@@ -54,8 +54,8 @@ def training_software() -> Mapping[str, TrainingSoftware]:
 
 
 def find_software(name: str) -> TrainingSoftware:
-    """Return a training software by its name; a longer name, as ``torch-fsdp2``, means the software
-    whose name it begins with.
+    """Return a training software by its name; if the name is unknown and has a hyphen, as
+    ``torch-fsdp2``, the software named before the first hyphen.
 
     Raises:
         UserError: an unknown name.

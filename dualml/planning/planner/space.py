@@ -120,7 +120,8 @@ def _meshes(
 def _micro_batches(
     mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: SearchSpace
 ) -> Ints:
-    """Return the `COLUMNS` of a mesh, for every micro-batch, interleaving and ep."""
+    """Return a table with the `COLUMNS` of a mesh (dp, pp, tp, cp): a row for each allowed sp,
+    micro-batch, interleaving and ep."""
     dp, pp, tp, cp = mesh
     rows = []
     experts = [(1, tp)]

@@ -63,8 +63,8 @@ def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
 
 
 def moe_layers_in_stage(shape: Shape, x: Layouts, stage: Any, layers: Any) -> Any:
-    """Return how many of the ``layers`` of a stage have experts: none of the model's dense first
-    layers, and of the others as many as of all."""
+    """Return how many of the ``layers`` of stage ``stage``, from 0, have experts, for each layout:
+    none of the model's dense first layers, and the same share of all the others."""
     if not shape.moe_layers:
         return np.zeros(len(x))
     each = shape.layers / (x.pp * x.chunks)
@@ -81,7 +81,8 @@ def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATR
 
 
 def fullest_stage(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> StageParameters:
-    """Return the parameters of `fullest_parameters`, those of routed experts apart."""
+    """Return the parameters of `fullest_parameters` in two parts, dense ones and those of routed
+    experts."""
     first, second, _ = stage_layers(shape, x)
     layers, stage = np.maximum(first, second), (second > first).astype(int)
     return device_parameters(
@@ -105,7 +106,8 @@ def stage_parameters(
 def _plain_parameters(
     shape: Shape, x: Layouts, stage: Any, engine: TrainingEngine
 ) -> StageParameters:
-    """Return the parameters of one stage alone."""
+    """Return the parameters on one device of stage ``stage``, from 0, for each layout, whatever its
+    schedule; 0 if there is no such stage."""
     layers = layers_in_stage(shape, x, stage)
     there = layers > 0
     moe = moe_layers_in_stage(shape, x, stage, layers)
@@ -149,7 +151,8 @@ def device_parameters(
 
 
 def attention_parameters(shape: Shape, x: Layouts) -> Any:
-    """Return the parameters of attention and of the norms of a layer on one device."""
+    """Return the parameters of a layer outside of its feed-forward part on one device, those of
+    attention and of the norms, for each layout."""
     split = shape.attention_matrices + shape.attention_biases
     copies = np.maximum(shape.key_heads_on(x.tp) * x.tp / shape.kv_heads, 1) - 1
     keys = (shape.hidden + shape.has_bias("qkv")) * (shape.keys + shape.values)

@@ -104,13 +104,14 @@ class TrainingEngine:
     overhead = EXTENDED_SEGMENTS
 
     def can_train(self, x: Layouts, shape: Shape | None = None) -> Any:
-        """Return a bool array, for each layout whether the engine can train it, or a model of this
-        shape: Megatron-LM all, with its settings of recomputation."""
+        """Return a bool array: whether the engine can train each layout, or, if ``shape`` is given,
+        a model of this shape in each layout. Megatron-LM can train all that have one of its
+        settings of recomputation."""
         return self.can_recompute(x)
 
     def can_recompute(self, x: Layouts) -> Any:
-        """Return a bool array, for each layout whether the engine has its setting of
-        recomputation."""
+        """Return a bool array: for each layout whether its setting of recomputation is one of
+        `recomputed`."""
         return np.isin(x.recompute, [RECOMPUTATIONS.index(name) for name in self.recomputed])
 
     def recompute_inputs(self, tp: Any) -> Any:
@@ -119,8 +120,8 @@ class TrainingEngine:
         return np.ones_like(tp)
 
     def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
-        """Return how many of the vectors of `recompute_inputs` are not saved of the first layer:
-        0."""
+        """Return, for each layout, how many of the vectors of `recompute_inputs` are not saved for
+        the first layer: 0."""
         return np.zeros_like(x.tp)
 
     def norm_elements(self, shape: Shape) -> int:

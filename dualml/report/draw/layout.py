@@ -31,7 +31,8 @@ MIN_PLOT_SHARE = 0.35  # share of the width kept for plot areas; below it names 
 
 
 def place_panels(figure: Figure, styles: Styles, top: float) -> tuple[list[PlacedPanel], float]:
-    """Place the panels below ``top``; return them with the height of the figure in pixels."""
+    """Place the panels below ``top`` (pixels): set their scales, margins and positions. Return
+    them, without empty places, with the height of the figure in pixels."""
     placed: list[PlacedPanel] = []
     for k, panel in enumerate(figure.panels):
         if panel is not None:

@@ -59,7 +59,8 @@ def line(mark: LineMark, place: PlacedPanel) -> str:
 
 
 def polyline(x: Array, y: Array) -> str:
-    """Return path data through the points; a new piece begins after every gap."""
+    """Return SVG path data through the points, in pixels; a new piece begins after every gap
+    (NaN)."""
     pieces, pen = [], "M"
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         there = math.isfinite(a + b)

@@ -22,8 +22,8 @@ PLACEHOLDER_SCALE = Scale(Axis(), "linear", 0.0, 1.0)  # placeholder until the s
 
 
 class Styles:
-    """The keys of a figure, completed: a series that is drawn without a key gets the next free
-    colour."""
+    """The legend entries of a figure, completed: ``keys`` maps (kind, name) to an entry, and a
+    series that is drawn without one gets an entry with the next free colour."""
 
     def __init__(self, figure: Figure) -> None:
         self.keys = {(key.kind, key.name): key for key in figure.keys}
@@ -43,13 +43,13 @@ class Styles:
                 self.keys[kind, name] = LegendEntry(kind, name, color=next(free), marker=shape)
 
     def _entries_of(self, owner: SeriesId) -> list[LegendEntry]:
-        """Return the keys that apply to an owner, the deciding one first."""
+        """Return the legend entries that apply to an owner, the deciding one first."""
         places = ((kind, owner.name_for(kind)) for kind in KINDS)
         return [self.keys[place] for place in places if place in self.keys]
 
     def style(self, owner: SeriesId) -> LegendEntry:
-        """Return the style of an owner: colour, stroke and marker come from the first key that sets
-        them (else ink, solid, none); it is hollow or pale if any key is."""
+        """Return the style of an owner: colour, stroke and marker come from the first legend entry
+        that sets them (else ink, solid, none); it is hollow or pale if any entry is."""
         keys = self._entries_of(owner)
         color, stroke, marker = (
             next((value for key in keys if (value := getattr(key, name))), usual)
@@ -146,8 +146,8 @@ class PlacedPanel:
     def group(
         self, owner: SeriesId, inside: str, *, stroke: bool = False, **attributes: str | None
     ) -> str:
-        """Return a group with the style of its owner and the attributes by which the script toggles
-        it; empty for empty content."""
+        """Return a group with the colour of its owner, with ``stroke`` also the owner's stroke, and
+        the attributes by which the script toggles it; empty for empty content."""
         style = self.styles.style(owner)
         classes = f"m c-{style.color}" + (f" k-{style.stroke}" if stroke else "")
         switches = {"data_arm": owner.arm, "data_backend": owner.backend}

@@ -33,7 +33,8 @@ def _em(letter: str) -> float:
 
 
 def truncate(text: str, room: float, size: float = LETTER) -> str:
-    """Return a text truncated with an ellipsis to at most ``room`` pixels; unchanged if it fits."""
+    """Return a text truncated with an ellipsis to at most ``room`` pixels; unchanged if it fits.
+    One character is always kept."""
     if width(text, size) <= room:
         return text
     kept = next((k for k in range(len(text), 0, -1) if width(text[:k], size) + size <= room), 1)
@@ -47,9 +48,9 @@ def number(value: float) -> str:
 
 
 def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
-    """Return an SVG element on one line. Attributes are quoted and numbers formatted as
-    coordinates; None and empty ones are left out. ``class_`` becomes ``class``, ``data_of`` becomes
-    ``data-of``."""
+    """Return an SVG element on one line, with the markup ``inside``, which is not escaped.
+    Attributes are quoted and numbers formatted as coordinates; None and empty ones are left out.
+    ``class_`` becomes ``class``, ``data_of`` becomes ``data-of``."""
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}={_quoted(value)}"
         for name, value in attributes.items()
@@ -89,9 +90,9 @@ def label(
     size: float = 0.0,
     turned: bool = False,
 ) -> str:
-    """Return a text element for lines that begin, are centred or end at ``x`` (``align``) and are
-    vertically centred at ``y``; ``size`` in pixels overrides the size of the classes, ``turned``
-    makes it read upwards."""
+    """Return a text element for lines that begin (``align`` left), are centred (center) or end
+    (right) at ``x`` and are vertically centred at ``y``, in pixels; ``classes`` are CSS classes,
+    ``size`` in pixels overrides their size, ``turned`` makes the text read upwards."""
     turn = f"rotate(-90 {number(x)} {number(y)})" if turned else ""
     letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
@@ -168,7 +169,8 @@ MARKERS = tuple(SHAPES)[:-1]
 
 
 def markers(shape: str, places: Iterable[tuple[float, float]], *, hollow: bool = False) -> str:
-    """Return one path with a marker at each place; an unknown shape is drawn as a circle."""
+    """Return one path with a marker at each place (x, y) in pixels, empty without places; an
+    unknown shape is drawn as a circle."""
     form = SHAPES.get(shape, SHAPES["circle"])
     classes = "k-solid" if shape == "cross" else "paper k-line" if hollow else "fill"
     return path("".join(f"M{coordinates(x, y)}{form}" for x, y in places), classes)

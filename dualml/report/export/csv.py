@@ -11,7 +11,8 @@ from dualml.report.export.base import TARGETS, ExportJob
 @TARGETS.register("csv", 10)
 def write(job: ExportJob) -> str:
     """Write ``records.csv``, ``trials.csv`` and, if there are any, ``verdicts.csv`` and
-    ``collectives.csv``, and return their folder; missing values are empty."""
+    ``collectives.csv``, and return their folder; missing values are empty. Raise `UserError` if the
+    requested folder is not empty."""
     from dualml.report.export.tables import tables
 
     with job.folder() as out:

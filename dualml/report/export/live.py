@@ -33,8 +33,9 @@ class LiveTensorBoard:
         self._seen: dict[Key, tuple[MetricsTail, Counter[str]]] = {}
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
-        """Pass an event on to ``listen``, then write new records at the end of a trial, and after a
-        loss if the last update is at least `EVERY_S` seconds ago."""
+        """Pass an event on to ``listen``, then write new records (`update`) if the event ends a
+        trial (its ``phase`` is ``end``), or if it has a ``loss`` and the last update is at least
+        `EVERY_S` seconds ago."""
         self.listen(trial, event)
         ended = event.get("phase") == "end"
         # Before its first loss, a resumed trial may still truncate old records.
@@ -42,7 +43,8 @@ class LiveTensorBoard:
             self.update(trial)
 
     def update(self, trial: TrialRecord) -> None:
-        """Write the trial's records of rank 0 that were added since the last update."""
+        """Append the trial's records of rank 0 that were added since the last update to its event
+        file in the folder ``tensorboard`` of the run folder."""
         place = self.folder.trial_folder(trial.key)
         records, written = self._seen.get(trial.key, (MetricsTail(place), None))
         while records.poll():
@@ -56,8 +58,8 @@ class LiveTensorBoard:
         self.last = time.monotonic()
 
     def finish(self, words: Messages) -> None:
-        """Write the final results: other ranks' records, results, verdicts, and complete files of
-        trials that had already ended."""
+        """Write the final results, after the run has ended: other ranks' records, results and
+        verdicts; trials whose records were not copied before get a complete file."""
         from dualml.experiment.store.load import load
 
         run = load([self.folder.path])

@@ -32,8 +32,10 @@ STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 @TARGETS.register("mlflow", 40)
 def write(job: ExportJob) -> str:
     """Log settings, metrics by update, tags, and the report as an artifact, and return the store's
-    address: the tracking server of MLFLOW_TRACKING_URI (`UserError` if the job names a folder,
-    too), or a local database and artifact folder."""
+    address without credentials: the tracking server of the variable MLFLOW_TRACKING_URI, or without
+    it a local database beside an artifact folder. Raise `UserError` if a library is missing, MLflow
+    fails, the requested folder is not empty, or the job names a folder while the variable is
+    set."""
     require_library("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:
@@ -79,7 +81,8 @@ def log(job: ExportJob, uri: str, artifacts: Path | None = None) -> None:
 
 def log_all(job: ExportJob, client: Any, artifacts: Path | None) -> None:
     """Log the run as one MLflow run, with its report if there is one, and every trial whose records
-    can be read as a run nested in it."""
+    can be read as a run nested in it; the MLflow experiment of the run's name is made if it does
+    not exist."""
     run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)

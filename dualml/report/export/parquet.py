@@ -8,7 +8,8 @@ from dualml.report.export.base import TARGETS, ExportJob, require_library
 @TARGETS.register("parquet", 20)
 def write(job: ExportJob) -> str:
     """Write the tables of `dualml.report.export.csv`, typed, and return their folder; missing
-    values are null."""
+    values are null. Raise `UserError` if pyarrow is missing or the requested folder is not
+    empty."""
     require_library("pyarrow", "parquet")
     import pyarrow
     from pyarrow.parquet import write_table

@@ -29,7 +29,8 @@ STRING = 7
 @TARGETS.register("tensorboard", 30)
 def write(job: ExportJob) -> str:
     """Write every metric by update, the trial's settings, and as text the experiment, the trial and
-    its verdicts; return the folder."""
+    its verdicts; return the folder. Raise `UserError` if TensorBoard is missing or the requested
+    folder is not empty."""
     require_library("tensorboard", "tensorboard")
     with job.folder() as out:
         for trial in job.trials:
@@ -78,7 +79,8 @@ def write_summary(events: EventFile, run: RunData, trial: Trial, words: Messages
 
 
 class EventFile:
-    """The event file of one trial. TensorBoard keeps numbers in float32.
+    """The event file of one trial, opened at once in a folder that is made if needed; close it at
+    the end. TensorBoard keeps numbers in float32.
 
     Args:
         folder: folder of the TensorBoard run.

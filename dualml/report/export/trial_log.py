@@ -76,7 +76,8 @@ def record_seconds(curve: Curve, curves: Mapping[str, Curve]) -> Array:
 def points(
     curve: Curve, curves: Mapping[str, Curve], first: int = 0
 ) -> Iterator[tuple[int, float, float]]:
-    """Yield update, value and training seconds of each record from index ``first`` on."""
+    """Yield update, value and training seconds (`record_seconds`, which uses all ``curves`` of the
+    trial) of each record of ``curve`` from index ``first`` on."""
     columns = (curve.step.astype(int), curve.value, record_seconds(curve, curves))
     yield from zip(*(column[first:].tolist() for column in columns), strict=True)
 
@@ -90,8 +91,8 @@ def start_timestamp(meta: Mapping[str, Any]) -> float:
 
 
 def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
-    """Return the decided comparisons that are of this trial: with another backend, or with its
-    baseline; not those in which it is the baseline of others."""
+    """Return the comparisons with a verdict that are of this trial: with another backend, or with
+    its baseline; not those in which it is the baseline of others."""
     return [
         c
         for c in table.decided_comparisons(run)

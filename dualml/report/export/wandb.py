@@ -25,7 +25,8 @@ from dualml.report.export.trial_log import (
 def write(job: ExportJob) -> str:
     """Log settings, metrics by update, results and verdict, and return the folder. Unless the job
     is online, nothing leaves the machine, and ``WANDB_ERROR_REPORTING=false`` is set in the
-    environment of this process."""
+    environment of this process. Raise `UserError` if wandb is missing or fails, or if the requested
+    folder is not empty."""
     require_library("wandb", "wandb")
     if not job.online:
         os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported
@@ -41,7 +42,7 @@ def write(job: ExportJob) -> str:
 
 
 def log(wandb: Any, job: ExportJob, trial: Trial, out: Path) -> None:
-    """Log one trial with the wandb library."""
+    """Log one trial with the library, the module ``wandb``, below the folder ``out``."""
     run = job.run
     its = wandb.init(
         project=str(run.meta.get("name")),
@@ -76,7 +77,8 @@ def log(wandb: Any, job: ExportJob, trial: Trial, out: Path) -> None:
 
 
 def by_step(curves: Mapping[str, Curve]) -> dict[int, dict[str, float]]:
-    """Return update → recorded values, in order, because wandb accepts no earlier step."""
+    """Return update → metric → recorded value, ascending by update, because wandb accepts no
+    earlier step."""
     rows: dict[int, dict[str, float]] = {}
     for name, curve in curves.items():
         for step, value, _ in points(curve, curves):

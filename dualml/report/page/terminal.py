@@ -29,7 +29,8 @@ RGB = (30, 100, 180)
 
 
 def show(table: Table, console: Console | None = None) -> None:
-    """Print a table below its caption; nothing in it is markup but code in backquotes."""
+    """Print a table below its caption, on ``console`` or else on the standard output; nothing in it
+    is markup but code in backquotes."""
     from rich.console import Console as Terminal
 
     console = console or Terminal(highlight=False)
@@ -39,9 +40,9 @@ def show(table: Table, console: Console | None = None) -> None:
 
 
 def render(table: Table, width: int) -> Grid:
-    """Return a table as a grid of rich that fits into ``width``: cells are folded at spaces; if
-    their words do not fit, optional columns are left out, the last first, then long names are
-    folded at their joints. A table without labels has no head."""
+    """Return a table as a grid of rich that fits into ``width`` characters: cells are folded at
+    spaces; if their words do not fit, optional columns are left out, the last first, then long
+    names are folded at their joints. A table without labels has no head."""
     from rich.table import Table as Grid
 
     rows = [list(map(_cell, row)) for row in table.cells]

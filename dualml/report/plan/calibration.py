@@ -11,7 +11,8 @@ from dualml.report.plan.published import format_signed_percent
 
 
 def calibration_lines(fitted: PlanCalibration, words: Messages) -> Iterator[str]:
-    """Yield a line with the fitted constants and their ranges, and one for each measurement."""
+    """Yield a line with the fitted constants and their ranges, one for each measurement, and, if a
+    memory offset was fitted, one with its bytes."""
     low, high = (numbers.percent(share) for share in fitted.efficiency_range)
     yield words(
         "planner.calibrated.overlap" if fitted.overlap_fitted else "planner.calibrated.efficiency",

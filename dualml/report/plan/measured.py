@@ -90,7 +90,8 @@ def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
 
 
 def format_layout(x: Layouts) -> str:
-    """Format a layout as ``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
+    """Format the first of some layouts as ``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``: the mesh, the
+    ZeRO stage, the samples of a micro-batch, the recomputation."""
     of = x.describe(0)
     mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
     return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"

@@ -132,7 +132,7 @@ def _hint(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 def make_time_figure(plan: LayoutPlan, rows: list[int], words: Messages) -> Figure:
     """Make the bar chart of the parts of the time of an update, a bar for each of the layouts
-    ``rows``."""
+    ``rows``, indices into ``plan.layouts``."""
     names = [plan.mesh(row) for row in rows]
     panel = Panel(
         list(_stacks(plan, rows)),

@@ -37,7 +37,8 @@ STAGES = ("plain", "zero_1", "zero_2", "zero_3")
 
 
 def tables(words: Messages) -> Iterator[Table]:
-    """Yield all comparison tables."""
+    """Yield all tables that compare published runs with the planner: errors, runs, choices of
+    meshes, states, largest models, activations."""
     yield errors_table(words)
     yield runs_table(words)
     yield choices_table(words)
@@ -140,7 +141,8 @@ def _mesh(of: dict[str, Any]) -> str:
 
 
 def choices_table(words: Messages) -> Table:
-    """Return the table of chosen and found meshes."""
+    """Return the table of the meshes that authors used and that the planner finds, with the share
+    of the time that the found one saves (`layout_choices`)."""
     read: Columns[tuple[PublishedRun, str, str, float]] = {
         ("run", "devices_of:"): lambda row: (
             f"{row[0].name} {row[0].model}",
@@ -178,7 +180,8 @@ def format_digits(x: float) -> str:
 
 def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
     """Return the number of parameters Ψ whose weights, gradients and optimizer state in mixed
-    precision fill devices of ``memory`` bytes, if ``model_parallel`` devices share the model."""
+    precision fill devices of ``memory`` bytes, if ``model_parallel`` devices share the model and
+    ``replicas`` of it shard as ZeRO stage ``zero`` (0 … 3)."""
     each = PRECISIONS["mixed"].on_rank(1.0, sharding_ranks(zero, replicas)).total
     return memory * model_parallel / float(each)
 
@@ -203,9 +206,10 @@ def largest_models_table(words: Messages) -> Table:
 
 
 def technique_activations(name: str, tp: int) -> tuple[float, float]:
-    """Return the bytes that a layer of GPT-3 (175 B) keeps on a device for the backward pass with a
-    technique such as ``tp+sp``, divided by sbh, and 5as/h. The ``tp`` devices share it only if the
-    technique includes ``tp``."""
+    """Return two ratios for GPT-3 (175 B): the bytes that a layer keeps on a device for the
+    backward pass with a technique such as ``tp+sp``, divided by sbh, and 5as/h (s sequence length,
+    b micro-batch, h hidden size, a heads). The ``tp`` devices share it only if the technique
+    includes ``tp``."""
     shape = find_model("gpt3-175b")
     again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
     t = tp if "tp" in name else 1

@@ -55,7 +55,8 @@ def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
 
 
 def memory_sentence(plan: LayoutPlan, row: int, words: Messages) -> str:
-    """Return the sentence about the bytes of the fullest device, and whether they fit."""
+    """Return the sentence about the bytes of the fullest device with the layout ``row`` (an index
+    into ``plan.layouts``), and whether they fit."""
     total, limit = float(plan.peak_memory[row]), plan.request.cluster.memory
     parts = [
         f"{words(f'planner.part.{key}')} {format_bytes(size)}"
@@ -72,8 +73,8 @@ def memory_sentence(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 
 def time_shares(plan: LayoutPlan, row: int, words: Messages) -> list[str]:
-    """Return the parts of a layout's time with their shares as texts, largest first, without those
-    below `MIN_REPORTED_SHARE`."""
+    """Return the parts of the time of the layout ``row`` (an index into ``plan.layouts``) with
+    their shares as texts, largest first, without those below `MIN_REPORTED_SHARE`."""
     total = float(plan.update_seconds[row])
     parts = sorted(plan.seconds.describe(row).items(), key=lambda item: -item[1])
     return [
@@ -104,8 +105,10 @@ def bottleneck_sentence(plan: LayoutPlan, words: Messages) -> str:
 
 
 def unbound_sentences(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield the sentence about the bound without which another layout would save most, unless that
-    is less than two percent, the same layout, or the limit that was named before."""
+    """Yield the sentence about the bound (`LayoutPlan.bounds`: memory, the bubble, messages)
+    without which another layout would save most of the time; nothing if that saves less than
+    `MIN_GAIN`. Bounds without which the same layout is fastest do not count, nor does memory if
+    `bottleneck_sentence` named it."""
     row = plan.answer_row
     others = {
         name: share
@@ -118,7 +121,8 @@ def unbound_sentences(plan: LayoutPlan, words: Messages) -> Iterator[str]:
 
 
 def _unbound_values(plan: LayoutPlan, name: str, words: Messages) -> dict[str, str]:
-    """Return what the sentences about a missing bound say of the layout that is fastest then."""
+    """Return the values of the sentence about the bound ``name``: the layout that is fastest
+    without it, its seconds and bytes, and the share of the time that it saves."""
     row = plan.unbound_rows[name]
     return {
         "layout": describe_layout(plan, row, words),
@@ -129,7 +133,8 @@ def _unbound_values(plan: LayoutPlan, name: str, words: Messages) -> dict[str, s
 
 
 def bubble_sentences(plan: LayoutPlan, row: int, words: Messages) -> Iterator[str]:
-    """Yield what would make a large bubble smaller: more stages on a device, more micro-batches."""
+    """Yield a sentence for each change that would make the bubble of a layout smaller (more stages
+    on a device, more micro-batches), or one if none would; nothing if the bubble is small."""
     bubble = group_shares(plan.seconds.describe(row))[BUBBLE]
     if bubble <= LARGE_BUBBLE:
         return
@@ -146,8 +151,8 @@ def bubble_sentences(plan: LayoutPlan, row: int, words: Messages) -> Iterator[st
 
 
 def alternative_sentences(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield what would be faster than the layout that the request names: single changes, and the
-    fastest layout of all."""
+    """Yield the sentences about layouts that are faster than the one that the request names or, if
+    that does not fit, about those that fit: single changes, and the fastest layout of all."""
     row = plan.answer_row
     near, best = nearest_faster(plan, row), fastest_overall(plan, row)
     kind = "faster" if plan.fits[row] else "fitting"
@@ -192,7 +197,8 @@ def _format_value(value: Any) -> str:
 
 
 def budget_sentence(budget: TrainingBudget, price: float | None, words: Messages) -> str:
-    """Return the sentence about days, device-hours and cost of a number of tokens."""
+    """Return the sentence about days, device-hours and cost of a number of tokens; without a cost
+    if ``price``, that of a device-hour, is None."""
     return words(
         "planner.budget" if price is None else "planner.budget_cost",
         tokens=format_count(budget.tokens),

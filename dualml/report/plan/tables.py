@@ -18,7 +18,8 @@ FRONT = 12
 
 
 def request_lines(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield the sentences that state the request."""
+    """Yield the sentences that state the request: model and cluster, batch and precision,
+    assumptions, and for some requests the engine and that the batch was chosen."""
     request, cluster = plan.request, plan.request.cluster
     shape = request.shape
     yield words(
@@ -76,8 +77,8 @@ def format_rate(bytes_per_s: float) -> str:
 
 
 def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
-    """Return the sentence about how many layouts were considered, how many fit, and how many are
-    shown."""
+    """Return the sentence about how many layouts were considered, how many fit, how many meshes
+    these have, and how many layouts are shown (``shown``)."""
     return words(
         "planner.considered",
         n=f"{len(plan.layouts):,}",
@@ -90,8 +91,9 @@ def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
 def layouts_table(
     name: str, plan: LayoutPlan, rows: list[int], words: Messages, caption: str = ""
 ) -> Table:
-    """Return a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
-    there are any among ``rows``. Raise `UserError` if no layout of the plan fits."""
+    """Return a table with a row per layout of ``rows``, indices into ``plan.layouts``; a column
+    ``limit`` marks layouts that do not fit, if there are any among them. Raise `UserError` if no
+    layout of the plan fits."""
     x = plan.layouts
     more = [axis for axis in ("cp", "ep") if (getattr(x, axis) > 1).any()]
     axes = ("dp", "pp", "tp", *more, "zero", "micro")
@@ -117,7 +119,8 @@ def format_recompute(of: Mapping[str, Any]) -> str:
 
 
 def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
-    """Return a sentence with all choices of a layout."""
+    """Return a text with the choices of a layout: mesh, ZeRO stage, micro-batch and
+    recomputation."""
     of = plan.layouts.describe(row)
     return words(
         "planner.layout",
@@ -129,8 +132,8 @@ def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 
 def sample_front(plan: LayoutPlan) -> list[int]:
-    """Return about `FRONT` rows of the Pareto front, evenly spaced, always with its ends and the
-    fastest layout that fits; all rows of a shorter front."""
+    """Return about `FRONT` rows (indices into ``plan.layouts``) of the Pareto front, evenly spaced,
+    always with its ends and the fastest layout that fits; all rows of a shorter front."""
     rows = plan.front
     if len(rows) <= FRONT:
         return rows

@@ -52,8 +52,9 @@ class SplitArm:
 
     @property
     def split_kinds(self) -> list[str]:
-        """All ways in which the model is split, methods of the cards ``split``, the most
-        specific last."""
+        """All ways in which the model is split, the most specific last: ``by_layer``, ``inside``
+        (the layers), ``context``, ``mesh``, ``trainers``, ``asynchronous``, ``rpc``, ``devices``.
+        They are names in the section ``split`` of `cards.read_formulas`."""
         there = {
             "by_layer": self.mesh.pipeline > 1,
             "inside": self.split.tensor > 1,
@@ -115,8 +116,9 @@ class SplitArm:
         return self.grid.idle() if self.is_pipelined and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
-        """Return the sum of a quantity over the plan's ``links``, ``transfers`` or ``meetings``,
-        for a batch of the plan's size."""
+        """Return the sum of the quantity ``what`` (``nbytes``, ``messages`` or ``calls``) over the
+        plan's ``links``, ``transfers`` or ``meetings`` (collectives), for a batch of the plan's
+        size; 0 without a plan."""
         return float(sum(each[what] for each in self.plan.get(key) or ()))
 
     @property
@@ -213,15 +215,15 @@ class Splits:
         return families
 
     def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
-        """Return groups of two or more of these arms that have a successful trial and differ in
-        nothing but the settings ``vary``."""
+        """Return groups of two or more of the arms ``among`` that have a successful trial and
+        differ in nothing but the settings ``vary``."""
         names = [arm.name for arm in among if self.run.select(arm.name)]
         groups = self.run.contrast.groups(names, vary=vary)
         return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
 
     def partners(self, arm: SplitArm, *vary: str) -> list[SplitArm]:
-        """Return the other split arms that differ from ``arm`` in nothing but ``vary``, whether or
-        not they ran."""
+        """Return the other split arms of the run that differ from ``arm`` in nothing but the
+        settings ``vary``, whether or not they ran."""
         names = self.run.contrast.partners(arm.name, vary=vary)
         return [self.by_name[name] for name in names if name in self.by_name]
 

@@ -35,7 +35,8 @@ SIZES = 3  # sizes needed for a fit
 @dataclass(frozen=True)
 class Calibration:
     """The fitted constants of one backend. ``rates``: whole-model arm → operations per second;
-    ``messages`` and ``reduces``: the fitted links, None if there are too few ``sizes``."""
+    ``messages`` and ``reduces``: the links fitted to single messages and to all-reduces, None if
+    too few sizes of them were measured; ``sizes``: the numbers of these sizes."""
 
     backend: str
     rates: dict[str, float]
@@ -68,8 +69,8 @@ def mean_batch_size(run: RunData, arm: str | None, backend: str) -> float | None
 
 
 def count_operations(sizes: Sequence[int], samples: float) -> float:
-    """Return C, the floating-point operations of an update: the backward pass costs twice the
-    forward pass."""
+    """Return C = 6 · samples · Σ dᵢ dᵢ₊₁, the floating-point operations of an update of linear
+    layers of ``sizes`` d₀ … d_L: the backward pass costs twice the forward pass."""
     return 6.0 * samples * sum(a * b for a, b in itertools.pairwise(sizes))
 
 
@@ -241,13 +242,15 @@ class Question:
         return self.seconds(way, [d] * (self.layers + 1))
 
     def width_threshold(self, first: str, second: str) -> int | None:
-        """Return the width of all layers from which on the first way is faster; 0: always, None:
-        never up to a million, or unknown."""
+        """Return the width of all layers from which on the way ``first`` is faster than ``second``
+        (`TENSOR_SPLIT`, `LAYER_SPLIT`, `UNSPLIT`); 0: always, None: never up to a million, or
+        unknown."""
         return _threshold(first, second, MAX_WIDTH, self.seconds_at_width)
 
     def bandwidth_threshold(self, first: str, second: str) -> int | None:
-        """Return the link bandwidth in bytes per second from which on the first way is faster, with
-        the given model and the measured α; 0: always, None: never, or unknown."""
+        """Return the link bandwidth in bytes per second from which on the way ``first`` is faster
+        than ``second``, with the given model and the measured α; 0: always, None: never, or
+        unknown."""
         return _threshold(
             first, second, MAX_BYTES_PER_S, lambda way, b: self.seconds(way, self.sizes, b)
         )
@@ -262,8 +265,8 @@ class Question:
 def _threshold(
     first: str, second: str, most: int, seconds: Callable[[str, int], float | None]
 ) -> int | None:
-    """Return the value up to ``most`` from which on the first way is faster; 0: always, None:
-    never, or unknown."""
+    """Return the value up to ``most`` from which on the way ``first`` is faster than ``second``, by
+    ``seconds(way, value)``; 0: always, None: never, or unknown."""
     if seconds(first, 1) is None or seconds(second, 1) is None:
         return None
     last = crossovers(first, second, 1, most, lambda way, x: seconds(way, x) or 0.0)[-1]

@@ -118,8 +118,8 @@ def collectives(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
 
 
 def message_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
-    """Yield (2, bytes, seconds) of every message whose receiver was already waiting when it was
-    sent."""
+    """Yield (2, bytes, seconds from sending to receipt) of every message whose receiver was already
+    waiting when it was sent; 2 is the number of ranks, as in `collective_times`."""
     places = _places(arm)
     sent = dict(_messages(trial, SEND, None, places))
     for key, (begin, end, _) in _messages(trial, RECEIVE, None, places):

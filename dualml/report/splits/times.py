@@ -26,15 +26,16 @@ def step_seconds(run: RunData, arm: str, backend: str) -> MeanInterval | None:
 
 
 def step_ratio(run: RunData, arm: str, backend: str, other: str | None) -> MeanInterval | None:
-    """Return the seconds of an update relative to another arm's, paired by seed; None without
-    one."""
+    """Return the seconds of an update relative to those of the arm ``other``, paired by seed, with
+    the interval; None if ``other`` is None or no seed is known of both."""
     if other is None:
         return None
     return paired_ratio(*(ArmResult(run, name, backend).steps for name in (arm, other)))
 
 
 def by_rank(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
-    """Return rank → seconds of an update by `PARTS`, mean over the seeds; empty if unknown."""
+    """Return for each rank, in order, the seconds of an update by `PARTS`, mean over the seeds;
+    empty if unknown."""
     seeds = [rows for t in run.select(arm, backend) if (rows := _by_rank(t))]
     return [average(of_rank) for of_rank in zip(*seeds, strict=False)]
 
@@ -101,8 +102,8 @@ def passes_bubble(run: RunData, arm: str, backend: str) -> float | None:
 
 
 def measured_bubble(run: RunData, arm: str, backend: str) -> MeanInterval | None:
-    """Return the measured share of idle time (bubble): median over the updates with its quartiles,
-    means over the seeds; None if unknown."""
+    """Return the measured share of idle time (bubble): as mean, low and high the median over the
+    updates and its quartiles, means over the seeds; ``seeds`` is always 1. None if unknown."""
     names = ("bubble_low", "bubble", "bubble_high")
     low, middle, high = (mean_recorded(run, arm, backend, name) for name in names)
     return None if middle is None else MeanInterval(middle, low, high, 1)

@@ -24,8 +24,8 @@ def _multi_rank_trials(run: RunData) -> list[Trial]:
 
 
 def columns(run: RunData, words: Messages, trials: Sequence[Trial]) -> Columns[Trial]:
-    """Return the columns of what a strategy guarantees, which weights were compared, and bytes
-    sent."""
+    """Return the columns of the table: what the arm's strategy guarantees, after which updates
+    weights were compared, and the bytes sent, measured and by the closed form."""
 
     def compared(t: Trial) -> Cell:
         if t.agreement is None:
@@ -78,7 +78,8 @@ def _sent_cell(agreement: AgreementRecord, words: Messages) -> Cell:
 
 
 def findings(notes: Notes, run: RunData, trials: Sequence[Trial]) -> None:
-    """Add per backend which arms' ranks diverged, and how many arms trained one model."""
+    """Add for each backend which arms' ranks diverged, and how many other arms trained one
+    model."""
     for backend in run.backends:
         here = [t for t in trials if t.backend == backend]
         apart = list(dict.fromkeys(t.arm for t in here if is_divergence_reason(t.reason)))

@@ -126,8 +126,9 @@ def _order(arm: BatchArm) -> tuple[int, int, float]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the card of the linear scaling rule, a figure per family, and the table of batch
-    sizes."""
+    """Yield a notice if ranks shared cores, a card of the linear scaling rule if an arm follows it,
+    a figure per family of arms (`batches`), and the table of batch sizes; nothing without a
+    successful trial of them."""
     families = batches(run)
     ran = [f for f in families if any(run.select(arm.name) for arm in f.all_arms)]
     if not ran:
@@ -166,7 +167,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def step_size(family: Batches, arm: BatchArm, words: Messages) -> str:
-    """Return the text that says whether the learning rate grew with the batch."""
+    """Return the text that says how the arm's learning rate compares with that of the smallest
+    batch: the base itself, unchanged, scaled in proportion, or another one, with the factor."""
     if arm == family.base:
         return words("batch.base")
     if arm.kind == SAME_RATE:
@@ -260,8 +262,8 @@ def findings(notes: Notes, run: RunData) -> None:
 def _add_cost(
     notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult
 ) -> None:
-    """Add what the larger batch costs with the same learning rate: the same epochs, fewer
-    updates."""
+    """Add by how much the accuracy of a larger batch with the same learning rate differs from the
+    smallest batch's (equal epochs, fewer updates); nothing without a common seed."""
     gain = paired_interval(result.accuracies, first.accuracies, lambda a, b: a - b)
     if gain:
         notes.add(
@@ -278,8 +280,8 @@ def _add_cost(
 def _add_recovery(
     notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult
 ) -> None:
-    """Add whether the accuracy is within a percentage point of the smallest batch's, by two
-    one-sided tests."""
+    """Add whether the accuracy of an arm with a scaled learning rate is within a percentage point
+    of the smallest batch's, by two one-sided tests; nothing without a common seed."""
     gain = accuracy_gap(result, first)
     if gain is None:
         return

@@ -45,7 +45,8 @@ NO_STRAGGLER_SUFFIX = "-without"  # suffix of the parts of an update without the
 
 
 def figures(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Block]:
-    """Yield a notice if ranks shared cores, and the figure of slowdowns."""
+    """Yield a notice if ranks shared cores, and the figure of slowdowns; nothing without straggler
+    arms."""
     arms = straggler_arms(run)
     if arms:
         yield from crowding_notices(run, words)
@@ -71,7 +72,8 @@ def columns(
 def rank_figures(
     run: RunData, words: Messages, every: Sequence[StragglerEffect]
 ) -> Iterator[Figure]:
-    """Yield per backend the times of all ranks beside those without a straggler."""
+    """Yield per backend a figure of the times of all ranks of each straggler arm beside those of
+    the same arm without the handicap; nothing for a backend where they were not recorded."""
     for backend in run.backends:
         arms = straggler_arms(run)
         if shown := {a: b for a, b in arms.items() if ranks.rank_parts(run, a, backend)}:

@@ -49,7 +49,8 @@ def by_schedule(group: Group) -> dict[str, Group]:
 def micro_batch_lines(
     group: Group, backends: Sequence[str], value: Callable[[SplitArm, str], MeanInterval | None]
 ) -> list[LineMark]:
-    """Return lines of a value against the number of micro-batches, one per backend and schedule."""
+    """Return lines of ``value(arm, backend)``, with its interval as error bars, against the number
+    of micro-batches: one line per backend and schedule, without arms whose value is None."""
     places = [(b, s, arms) for b in backends for s, arms in by_schedule(group).items()]
     drawn = []
     for k, (backend, schedule, arms) in enumerate(places):
@@ -68,7 +69,7 @@ def micro_batch_axis(group: Group, words: Messages) -> Axis:
 
 
 def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> list[LegendEntry]:
-    """Return the keys of backends by colour and of schedules by marker."""
+    """Return the legend entries of backends, by colour, and of the group's schedules, by marker."""
     markers = [
         LegendEntry("series", s, schedule_name(s, words), marker=SCHEDULES[s], hollow=s == "gpipe")
         for s in by_schedule(group)
@@ -77,7 +78,7 @@ def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> li
 
 
 def idle_pipelines(run: RunData) -> list[SplitTrials]:
-    """Return the pipelines whose idle share was measured, on every backend."""
+    """Return (arm, backend) for each pipeline on each backend where its idle share was measured."""
     every = ((arm, b) for arm in Splits(run).pipelines for b in run.backends)
     return [(arm, b) for arm, b in every if times.measured_bubble(run, arm.name, b)]
 
@@ -98,7 +99,8 @@ def columns(run: RunData, words: Messages, records: Sequence[SplitTrials]) -> Co
 
 
 def figures(run: RunData, words: Messages, records: Sequence[SplitTrials]) -> Iterator[Block]:
-    """Yield a notice if ranks shared cores, and a figure per group of arms."""
+    """Yield a notice if ranks shared cores, and a figure per group of `micro_batch_groups` whose
+    idle share was measured."""
     splits = Splits(run)
     yield from times.crowding_notices(run, splits.pipelines, words)
     timed = times.timed_backends(splits)
@@ -158,8 +160,8 @@ def findings(notes: Notes, run: RunData, records: Sequence[SplitTrials]) -> None
 
 
 def _update(notes: Notes, arms: Group, backend: str) -> str:
-    """Return the sentence part with the shortest and the longest update; empty with fewer than two
-    arms that were timed."""
+    """Return the part of a sentence with the arms of the shortest and the longest update on a
+    backend; empty with fewer than two arms that were timed."""
     steps = {a: s.mean for a in arms if (s := times.step_seconds(a.run, a.name, backend))}
     if len(steps) < 2:
         return ""

@@ -53,8 +53,8 @@ class ClassifierResult(ArmResult):
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
     def best_weights_mean(self, key: str) -> float | None:
-        """Return a metric of the weights with the smallest validation loss, mean over the seeds
-        that kept them; None if none did."""
+        """Return a number recorded with the weights of the smallest validation loss, e.g. ``step``
+        or ``validation_accuracy``, mean over the seeds that kept them; None if none did."""
         return numbers.mean([t.best[key] for t in self.trials if t.best])
 
     @cached_property
@@ -69,12 +69,13 @@ class ClassifierResult(ArmResult):
         return class_metrics(self.confusion)
 
     def macro(self, which: int) -> float | None:
-        """Return the macro mean of precision (0), recall (1) or F1 (2), mean over the seeds."""
+        """Return the macro mean of precision (0), recall (1) or F1 (2), a fraction, mean over the
+        seeds."""
         return numbers.mean([macro_average(table)[which] for table in self.confusions])
 
     def weighted(self, which: int) -> float | None:
-        """Return the support-weighted mean of precision (0), recall (1) or F1 (2), mean over the
-        seeds."""
+        """Return the mean of precision (0), recall (1) or F1 (2) weighted by the classes' support,
+        a fraction, mean over the seeds."""
         return numbers.mean([weighted_average(table)[which] for table in self.confusions])
 
 
@@ -91,7 +92,8 @@ def classifier_results(run: RunData) -> list[ClassifierResult]:
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the table of precision, recall and F1, the confusion matrix and the table of classes of
-    the first arm on each backend, and a folded report per arm and backend."""
+    the first arm on each backend, and a folded report per arm and backend; nothing without
+    confusion matrices."""
     every = classifier_results(run)
     if not every:
         return

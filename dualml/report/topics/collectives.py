@@ -33,8 +33,8 @@ POWERS = [4 * 2**k for k in range(4, 31)]
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield times relative to the fastest strategy, the fastest by size, all times, and
-    bandwidths."""
+    """Yield a notice if ranks shared cores, times relative to the fastest strategy, the fastest by
+    size, all times, and bandwidths. The run must have measured collectives."""
     every = collective_measurements(run)
     first = uncrowded_measurements(run, every)
     yield from crowding_notices(run, words)
@@ -174,8 +174,8 @@ def _fastest_table(
 
 
 def _worst_slowdown(run: RunData, words: Messages, strategy: str, backend: str) -> Cell | None:
-    """Return the largest slowdown among arms that combine gradients by this strategy, None without
-    one."""
+    """Return the cell of the largest slowdown by a straggler among arms that combine gradients by
+    this strategy on this backend, None without one."""
     factors = [
         (s.factor, s.arm)
         for s in straggler_effects(run)
@@ -228,7 +228,8 @@ def _table_by_size(
     unit: str,
     cell: Callable[[CollectiveMeasurements, str, int], Cell | None],
 ) -> Iterator[Table]:
-    """Yield a table with strategies as rows and sizes as columns."""
+    """Yield a table with a row per strategy and measurements and a column per size in bytes; the
+    cells are ``cell(measurements, strategy, size)``."""
     sizes = sorted({s for m in every for s in m.sizes})
     rows = [
         [strategy, m.backend, m.n, *(cell(m, strategy, size) for size in sizes)]

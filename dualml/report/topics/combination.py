@@ -85,9 +85,9 @@ RULES = {
 
 
 def compared_arms(run: RunData) -> Iterator[tuple[str, str, str | None]]:
-    """Yield every arm that combines differently, the name of its rule, and the arm it is compared
-    with (None: there is none): of unsplit arms with several ranks, a successful trial and no
-    straggler."""
+    """Yield every arm that combines by a non-default rule, the name of the first of `RULES` that
+    applies, and the arm it is compared with (None: there is none). Only unsplit arms with several
+    ranks, a successful trial and no straggler."""
     for arm in ranks.multi_rank_arms(run):
         settings = ranks.aggregation(run, arm)
         name = next((name for name, rule in RULES.items() if rule.applies(settings)), "")
@@ -123,8 +123,8 @@ def _values(run: RunData, arm: str, backend: str) -> dict[str, Any]:
 
 
 def compared_places(run: RunData) -> list[tuple[str, str, str]]:
-    """Return every arm that combines differently, the arm it is compared with, and the backend, if
-    both succeeded there."""
+    """Return (arm, the arm it is compared with, backend) for every arm of `compared_arms`, if both
+    succeeded on the backend."""
     return [
         (arm, other, backend)
         for arm, _, other in compared_arms(run)
@@ -136,7 +136,8 @@ def compared_places(run: RunData) -> list[tuple[str, str, str]]:
 def columns(
     run: RunData, words: Messages, records: Sequence[tuple[str, str, str]]
 ) -> Columns[tuple[str, str, str]]:
-    """Return the columns of each value, below it that of the arm it is compared with."""
+    """Return the columns of final loss, test accuracy and milliseconds of an update, below each the
+    value of the compared arm, and of the settings in which the two differ."""
 
     def values(arm: str, other: str, backend: str) -> list[Cell]:
         own, plain = (_values(run, name, backend).values() for name in (arm, other))

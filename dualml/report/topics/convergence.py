@@ -24,8 +24,8 @@ AXES = ("updates", "epochs", "seconds")
 
 @dataclass(frozen=True)
 class TargetHit:
-    """The first evaluation at or above the target, mean over the ``n`` (out of ``of``) seeds that
-    reach it."""
+    """The first evaluation at or above the target (`TARGET`), mean over the ``n`` (out of ``of``)
+    seeds that reach it."""
 
     arm: str
     backend: str
@@ -37,8 +37,8 @@ class TargetHit:
 
 
 def first_hit(trial: Trial) -> tuple[float, ...]:
-    """Return updates, epochs and seconds at the first evaluation whose test accuracy reaches the
-    target; an empty tuple if none does."""
+    """Return updates, epochs and seconds at the first evaluation whose test accuracy reaches
+    `TARGET`; an empty tuple if none does."""
     curve = trial.curves.get("test_accuracy")
     if curve is None or not (curve.value >= TARGET).any():
         return ()

@@ -29,8 +29,8 @@ Group = Sequence[SplitArm]
 
 
 def cut_groups(splits: Splits) -> list[Group]:
-    """Return groups of successful pipelines with one cut and no slow rank that differ in nothing
-    else, ordered by its position, with at least two positions each."""
+    """Return groups of successful pipelines with one cut and without a slow rank that differ in
+    nothing but the cut, ordered by its position, with at least two positions each."""
     arms = [arm for arm in without_straggler(splits.pipelines) if len(arm.cut) == 1]
     groups = (sorted(group, key=position) for group in splits.groups(arms, "split.cut"))
     return [group for group in groups if position(group[0]) < position(group[-1])]

@@ -142,7 +142,9 @@ def _format_differences(h: ArmMemory, form: ClosedForm, words: Messages) -> str:
 
 
 class EngineOverhead(NamedTuple):
-    """The additional memory of an engine (``why``), and bytes of the rank that holds most."""
+    """Additional memory of an engine on a backend: ``why`` it is held, as text; ``most``: counted
+    bytes of weights, gradients and state of the rank that holds most; ``closed``: the closed form
+    of these; ``buckets``: bytes of buckets."""
 
     backend: str
     why: str

@@ -45,7 +45,9 @@ def rule_code(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the code of the strategies used, of their execution, and of the communicators."""
+    """Yield the code of the strategies used, of their execution, and of the communicators; with
+    multi-rank arms also of parallel training and its partitions. Nothing for a run without
+    strategies."""
     strategies = [code for name in ranks.strategies(run) for code in _strategy_code(name)]
     if not strategies:
         return

@@ -32,7 +32,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(notes: Notes, run: RunData) -> None:
-    """Return, per backend, the setting that trains the largest model beside the one that trains the
+    """Add, per backend, the setting that trains the largest model beside the one that trains the
     smallest; nothing if they have equally many blocks or different limits."""
     every = rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
@@ -52,7 +52,7 @@ def findings(notes: Notes, run: RunData) -> None:
 
 
 def setting(row: LargestRow) -> str:
-    """Return the setting as text, e.g. ``zero = 3, recompute = full``."""
+    """Return ZeRO stage and recomputation of a row as text, e.g. ``zero = 3, recompute = full``."""
     return f"zero = {row.zero}, recompute = {row.recompute}"
 
 

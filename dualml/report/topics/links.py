@@ -36,8 +36,9 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Crossing:
-    """Traffic of one update: ``what`` is sent from rank to rank, or reduced within a group. Counted
-    values are None if nothing was recorded."""
+    """Planned and counted traffic of one update on a link or in a group of ranks, ``where``, e.g.
+    ``0 → 1`` or ``0, 1``; ``what``: names of what is sent, or of the collectives. Counted values
+    are None if nothing was recorded."""
 
     where: str
     what: tuple[str, ...]
@@ -87,7 +88,7 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
 
 
 def mean_share(arm: SplitArm, trial: Trial) -> float:
-    """Return the samples of the mean batch relative to a full one, since the last batch of an epoch
+    """Return the size of the mean batch relative to a full one, since the last batch of an epoch
     may be smaller; 1 if unknown."""
     batch = arm.plan.get("batch")
     if not batch or not trial.updates or not trial.sample_gradients:

@@ -135,7 +135,8 @@ def columns(run: RunData, words: Messages, every: Sequence[Layout]) -> Columns[L
 
 
 def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[Block]:
-    """Yield a figure of the memory of the fullest rank: a bar per layout, a panel per backend."""
+    """Yield a notice if ranks shared cores, and a figure of the memory of the fullest rank: a bar
+    per layout, a panel per backend."""
     yield from times.crowding_notices(run, (x.split for x in every), words)
     held = [x for x in every if x.fullest_rank]
     if not held:
@@ -177,7 +178,8 @@ def findings(notes: Notes, run: RunData, every: Sequence[Layout]) -> None:
 
 
 def _extremes(sizes: Mapping[str, float]) -> dict[str, str | float]:
-    """Return the meshes with the fewest and the most bytes, and these bytes."""
+    """Return the meshes with the fewest and the most bytes (``least``, ``most``), and these bytes
+    (``few``, ``many``)."""
     least, most = (of(sizes, key=lambda mesh: sizes[mesh]) for of in (min, max))
     return {"least": least, "few": sizes[least], "most": most, "many": sizes[most]}
 

@@ -16,24 +16,26 @@ from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
 
 
 def same_precision_results(run: RunData) -> list[MethodResult]:
-    """Return the methods that are compared with our own training in their precision."""
+    """Return the methods that are compared with dualml's own training in their precision."""
     return [w for w in method_results(run) if w.same_precision_comparisons]
 
 
 def worst_seed(w: MethodResult) -> Serial:
-    """Return the comparison of the deciding seed: the worst verdict, of equal ones the one that
-    uses the largest share of its envelope."""
+    """Return the comparison that decides the verdict on a method: one with the worst verdict, of
+    several the one that uses the largest share of its envelope. The method must have been
+    compared."""
     decide = [s for s in w.same_precision_comparisons if s.verdict == w.same_precision_verdict]
     return max(decide, key=lambda s: -1.0 if s.worst is None else s.worst)
 
 
 def cast_difference(w: MethodResult, words: Messages) -> str:
-    """Return how the casts of the method's engine differ from our rule; empty if they do not."""
+    """Return how the casts of the method's engine differ from dualml's own, as text; empty if they
+    do not, or if the method is unknown."""
     return w.info.casts.get(words.lang, "") if w.info else ""
 
 
 def columns(run: RunData, words: Messages, every: Sequence[MethodResult]) -> Columns[MethodResult]:
-    """Return the columns of verdicts against our own training in the same precision."""
+    """Return the columns of verdicts against dualml's own training in the same precision."""
     apart = any(worst_seed(w).first_divergence for w in every)
 
     def judged(w: MethodResult) -> Cell | None:
@@ -59,14 +61,14 @@ def count_equal_seeds(w: MethodResult, words: Messages) -> str:
 
 
 def reason(s: Serial, words: Messages) -> str:
-    """Return the reason of the verdict; empty if the envelope decided."""
+    """Return the reason of a verdict as text; empty if the distance to the envelope decided it."""
     outside = s.reason in ("inside_envelope", "outside_envelope")
     return "" if outside else words.get(f"reason.{s.reason}", s.reason)
 
 
 def findings(notes: Notes, run: RunData, every: Sequence[MethodResult]) -> None:
-    """Add how many methods equal our own training in their precision, and a warning for each that
-    does not."""
+    """Add how many methods equal dualml's own training in their precision, and a warning for each
+    that does not."""
     words = notes.words
     if every:
         equal = [w for w in every if w.same_precision_verdict == "equal"]

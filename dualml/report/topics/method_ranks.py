@@ -85,8 +85,9 @@ def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
 
 
 def samples_per_rank(run: RunData, ranks: int) -> list[int]:
-    """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate`
-    distributes them: whole chunks, no sample twice. Empty if unknown, and for text."""
+    """Return how many test samples each of ``ranks`` ranks evaluates, as
+    `dualml.runner.worker.evaluate` distributes them: whole chunks, no sample twice. Empty if the
+    size of the test set is unknown, and for text."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
         return []
@@ -97,8 +98,8 @@ def samples_per_rank(run: RunData, ranks: int) -> list[int]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the formula of averaging by samples, a table per last batch with each rank's weight in
-    it, and the code."""
+    """Yield the formula of averaging by samples, a table per last batch (`last_batches`) with each
+    rank's weight in it, and the code, folded; nothing without such a batch."""
     every = last_batches(run, words)
     if not every:
         return
@@ -121,7 +122,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def rank_columns(last: LastBatch) -> Columns[tuple[int, int]]:
-    """Return the columns of a rank and its number of samples in the last batch."""
+    """Return the columns of records (rank, its number of samples in the last batch): its weight in
+    a mean over samples and in a plain mean over ranks, and the test samples that it predicts."""
     n, whole = len(last.parts), last.total_samples
     return {
         "rank": lambda part: str(part[0]),

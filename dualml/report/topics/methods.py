@@ -211,8 +211,8 @@ def _verdict(w: MethodResult, words: Messages) -> Cell | None:
 def judged_cell(
     verdict: str, by_seed: Sequence[Serial], words: Messages, more: str = ""
 ) -> Cell | None:
-    """Return the cell of a verdict, with the largest share of an envelope that a seed uses and
-    ``more`` below; None without a verdict."""
+    """Return the cell of a verdict, with the largest share of an envelope that one of the
+    comparisons ``by_seed`` uses and the text ``more`` below; None for an empty verdict."""
     if not verdict:
         return None
     worst = max((s.worst for s in by_seed if s.worst is not None), default=None)

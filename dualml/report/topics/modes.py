@@ -156,7 +156,8 @@ def crowding(run: RunData, words: Messages, every: Sequence[ModeComparison]) -> 
 def columns(
     run: RunData, words: Messages, every: Sequence[ModeComparison]
 ) -> Columns[ModeComparison]:
-    """Return the columns of training modes beside the plain way."""
+    """Return the columns of a comparison: mode, ranks, plain arm, seconds of an update of both and
+    their ratio, difference of the final losses, shares of communication."""
     return {
         **PLACE,
         "way": lambda h: Cell(words(f"way.{h.way}"), note=_detail(h, words)),
@@ -175,7 +176,8 @@ def columns(
 def missing_modes(
     run: RunData, words: Messages, every: Sequence[ModeComparison]
 ) -> Iterator[Block]:
-    """Yield the table of modes without a successful trial."""
+    """Yield the table of the arms and backends of `pairs` that have trials but none that succeeded,
+    with status and reason; nothing if there are none."""
     rows = (
         [arm, ", ".join(backends), words(f"way.{how}"), status_cell(state, words), why]
         for (arm, how, state, why), backends in modes_without_success(run).items()

@@ -39,7 +39,8 @@ def _kind(way: str) -> str:
 
 
 def columns(run: RunData, words: Messages, names: Sequence[str]) -> Columns[str]:
-    """Return a column per backend of how it implements the primitives."""
+    """Return the columns of the table: the primitive, and per backend how it is implemented
+    there."""
     known = primitives(run)
     shown = [b for b in run.backends if any(b in ways for ways in known.values())]
     return {

@@ -42,8 +42,8 @@ class OffloadResult(ArmResult):
 
     @cached_property
     def differences(self) -> dict[str, int] | None:
-        """Counted bytes minus the closed form, by name, where they differ; None if the closed form
-        is unknown."""
+        """Counted bytes minus the closed form, by counter, where they differ
+        (`closed_form_differences`); None if the closed form is unknown."""
         return closed_form_differences(self.run, self.arm, self.backend, self.ranks[0])
 
     @cached_property
@@ -53,7 +53,8 @@ class OffloadResult(ArmResult):
         return worst_comparison(s for s in self.run.serial if (s.arm, s.backend) == own)
 
     def total(self, *names: str) -> int:
-        """Return the sum of these counters over ranks and seeds, in bytes or nanoseconds."""
+        """Return the sum of the counters ``names``, fields of `OffloadTraffic` in bytes or
+        nanoseconds, over `ranks`."""
         return sum(getattr(rank, name) for rank in self.ranks for name in names)
 
     def per_update(self, name: str) -> float:
@@ -101,8 +102,9 @@ def offload_results(run: RunData) -> list[OffloadResult]:
 def closed_form_differences(
     run: RunData, arm: str, backend: str, rank: OffloadTraffic
 ) -> dict[str, int] | None:
-    """Return name → counted bytes minus the closed form, only where they differ; None if it is
-    unknown."""
+    """Return counter of ``rank`` (``host``, ``disk``, ``to_device``, ``to_host``, ``read``,
+    ``written``) → its bytes minus the closed form, only where they differ; None if the closed form
+    is unknown."""
     settings, units = run.settings[arm], sharding_units(run, arm)
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if units is None or settings.offload is None or dtype not in ("float32", "float64"):

@@ -26,8 +26,9 @@ from dualml.report.verdicts import (
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figures of loss distances, the tables of verdicts and final results, and the
-    settings of the comparison; only a sentence if the run was not compared."""
+    """Yield the figures of loss distances (of the groups with the main arms or with a different
+    verdict), the tables of verdicts and final results, and the settings of the comparison; only a
+    sentence if the run was not compared."""
     if run.comparisons is None:
         yield Prose(words("intro.no_parity"))
         return

@@ -26,16 +26,16 @@ from dualml.report.topics.bubble import (
 
 
 def by_rank(run: RunData, arm: str, backend: str, key: str) -> list[float]:
-    """Return rank → the largest value of ``key`` over the seeds, 0 where it was not recorded; empty
-    if no memory was recorded."""
+    """Return for each rank, in order, the largest value of ``key``, e.g. ``live`` or
+    ``held_bytes``, over the seeds, 0 where it was not recorded; empty if no memory was recorded."""
     seeds = [t.memory for t in run.select(arm, backend) if t.memory]
     size = min(map(len, seeds), default=0)
     return [max(float(ranks[r].get(key) or 0.0) for ranks in seeds) for r in range(size)]
 
 
 def live_bounds(arm: SplitArm) -> list[int]:
-    """Return rank → the most micro-batches that the schedule lets it hold; empty without a
-    schedule."""
+    """Return for each rank, in order, the most micro-batches that the schedule lets it hold between
+    forward and backward pass; empty without a schedule of `SCHEDULES`."""
     plan = arm.plan
     if not arm.is_pipelined or arm.schedule not in SCHEDULES or not plan.get("place"):
         return []

@@ -39,8 +39,9 @@ def rule_cards(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def rule_formulas(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return the formulas of ``{"name": "adam", "lr": …}`` with its options, and their source;
-    empty for an unknown rule."""
+    """Return the LaTeX formulas of an optimizer given as in the experiment file, ``{"name": "adam",
+    "lr": …}`` with its options, and their source; no formulas and an empty source for an unknown
+    rule."""
     try:
         known = rule_from({"lr": 1.0, **optimizer})
     except UserError:
@@ -63,7 +64,8 @@ def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _combination_key(run: RunData, arm: str) -> str:
-    """Return the method of the section ``combine`` that an arm uses."""
+    """Return the name in the section ``combine`` of `read_formulas` of the way in which an arm
+    combines the results of its ranks."""
     s = ranks.aggregation(run, arm)
     if s.strategy in (ASYNCHRONOUS, "neighbour"):
         return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
@@ -100,8 +102,9 @@ def strategy_class(name: str) -> Any:
 
 
 def formulas(name: str) -> tuple[str, ...]:
-    """Return messages m and bytes b of the busiest rank and time T of the critical path; for a
-    native collective those of its textbook algorithm. Empty for an unknown strategy."""
+    """Return the formulas (LaTeX) of messages m and bytes b of the busiest rank and time T of the
+    critical path; for a native collective those of its textbook algorithm. Empty for an unknown
+    strategy."""
     textbook = getattr(strategy_class(name), "reference_algorithm", "")
     return getattr(strategy_class(name), "formulas", ()) or (formulas(textbook) if textbook else ())
 

@@ -32,8 +32,8 @@ from dualml.report.topics import ReportSection
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the speed-up in a figure and a table first, then where the time goes, times and
-    throughput."""
+    """Yield notices and the cards of formulas, the speed-up in a figure and a table, then where the
+    time goes, times and throughput; nothing without a scaling family."""
     points = scaling_points(run)
     if not points:
         return

@@ -20,7 +20,8 @@ COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield every schedule that the run's strategies follow, equal ones once."""
+    """Yield one row with a drawing of each schedule that the run's strategies follow, equal ones
+    once; nothing if none has steps."""
     from dualml.parallel.aggregation import STRATEGIES
 
     alike: dict[CollectiveSchedule, list[str]] = {}

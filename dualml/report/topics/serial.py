@@ -37,7 +37,7 @@ class SerialComparisons:
         return [s for s in run.serial if comparison_kind(run, s) == own]
 
     def prefixed(self, what: str) -> str:
-        """Return a name with the prefix ``split-`` for split models."""
+        """Return the name ``what`` with the prefix ``split-`` for split models, else unchanged."""
         return f"split-{what}" if self.split else what
 
     # --- evidence ---------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def _text(value: Any, comma: str, colon: str) -> str:
 
 
 def environment(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the environment of each backend."""
+    """Yield the table of the recorded environment (versions, threads, …), a column per backend."""
     known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [

@@ -20,8 +20,8 @@ def zero_cards(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _stage_key(run: RunData, arm: str) -> str:
-    """Return the method of the section ``shared`` that an arm uses; of an arm that shards nothing
-    one that is not there."""
+    """Return the name in the section ``shared`` of `cards.read_formulas` for an arm's sharding; a
+    name that the section does not have for an arm that shards nothing."""
     s = run.settings[arm]
     return f"zero{s.zero}" if s.zero_reduce == "reduce_scatter" else s.zero_reduce
 

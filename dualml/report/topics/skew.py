@@ -257,8 +257,8 @@ def findings(notes: Notes, run: RunData, results: Sequence[SkewResult]) -> None:
 
 
 def random_baseline(results: Sequence[SkewResult]) -> SkewResult | None:
-    """Return the arm with a random partition, with which the others are compared; None without
-    one."""
+    """Return the first result of an arm with a random partition, with which the others are
+    compared; None without one."""
     return next((s for s in results if s.rule == "random_partition"), None)
 
 

@@ -16,8 +16,8 @@ from dualml.report.topics import table_section
 
 
 def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
-    """Return the training time on ``b`` relative to ``a``, median over the seeds; None if
-    unknown."""
+    """Return the training time of an arm on backend ``b`` relative to backend ``a``, median over
+    the seeds; None if unknown."""
     seconds = {t.seed: t.train_s for t in run.select(arm, a)}
     pairs = [(seconds.get(t.seed), t.train_s) for t in run.select(arm, b)]
     ratios = [y / x for x, y in pairs if x and y]
@@ -25,7 +25,7 @@ def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
 
 
 def timed_arms(run: RunData) -> list[str]:
-    """Return the main arms; none with a single backend to compare."""
+    """Return the main arms; none if fewer than two backends are timed (`ranks.timed_backends`)."""
     return run.main_arms() if len(ranks.timed_backends(run)) > 1 else []
 
 

@@ -36,8 +36,9 @@ CONSTANTS = (
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the card of the model, the thresholds from which a split is faster, the fitted
-    constants, and predictions beside measurements."""
+    """Yield a notice if ranks shared cores, the card of the model, the thresholds from which a
+    split is faster, the fitted constants, and predictions beside measurements; nothing without a
+    calibration."""
     splits = Splits(run)
     known = model.calibrations(splits)
     if not known:

@@ -136,7 +136,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
 
 
 def findings(notes: Notes, run: RunData) -> None:
-    """Return, for each way to split a model, the part of an update besides computing that takes the
+    """Add, for each way to split a model, the part of an update besides computing that takes the
     largest share, and a warning if MindSpore ran, whose backward passes repeat work."""
     splits = Splits(run)
     for base, members in splits.families.items():

@@ -17,7 +17,9 @@ Stale = tuple[Trial, Mapping[str, Any]]
 
 
 def stale_trials(run: RunData) -> list[Stale]:
-    """Return the trials that recorded the staleness of their gradients, in updates, with it."""
+    """Return (trial, staleness) for each successful trial of an unsplit multi-rank arm that
+    recorded the staleness of its gradients, in updates: ``mean``, ``max`` and ``ranks``, the mean
+    of each rank."""
     places = ranks.successful_places(run, ranks.multi_rank_arms(run))
     trials = (t for place in places for t in run.select(*place))
     return [(t, t.staleness) for t in trials if t.staleness]

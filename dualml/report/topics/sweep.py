@@ -70,7 +70,8 @@ def setting(run: RunData, arm: str, what: str) -> float | None:
 
 
 def trial_values(run: RunData, arm: str, backend: str, quantity: str) -> list[float]:
-    """Return ``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
+    """Return ``final_loss``, ``test_accuracy`` or ``epoch_seconds`` (``quantity``) of every
+    successful trial of an arm on a backend that has it."""
     known = epoch_seconds if quantity == "epoch_seconds" else lambda _, t: getattr(t, quantity)
     return [
         float(v) for t in run.select(arm, backend) if numbers.is_finite_number(v := known(run, t))
@@ -86,7 +87,9 @@ def mean_value(run: RunData, arm: str, backend: str, quantity: str) -> float | N
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield, for groups of single-rank arms, results against the varied setting, and the curves."""
+    """Yield, for groups of single-rank arms with curves, a figure of results against each swept
+    setting, and the learning curves, unless there are too many arms or another topic shows them.
+    Groups other than the main one that vary none of `REPORTED_SETTINGS` are left out."""
     for group, arms in run.groups().items():
         trained = any(t.curves for t in run.trials if t.arm in arms)
         if not trained or any(ranks.world_size(run, arm) > 1 for arm in arms):
@@ -145,7 +148,8 @@ def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequenc
 
 
 def _marks(run: RunData, sweep: Sweep, quantity: str) -> Iterator[Mark]:
-    """Yield means over the seeds, with bars from minimum to maximum."""
+    """Yield a line per backend of the means of a quantity of `trial_values` over the seeds against
+    the swept setting, with bars from minimum to maximum; accuracies in percent."""
     scale = 100.0 if quantity == "test_accuracy" else 1.0
     for backend in run.backends:
         values = {

@@ -22,7 +22,7 @@ Measured = tuple[CollectiveMeasurements, str]
 
 
 def measured_strategies(run: RunData) -> list[Measured]:
-    """Return every measured strategy, with the measurements that it belongs to."""
+    """Return (measurements, strategy) for every strategy that was measured."""
     return [(m, name) for m in collective_measurements(run) for name in m.strategies]
 
 

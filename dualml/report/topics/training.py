@@ -45,8 +45,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _healthy_groups(run: RunData) -> Iterator[tuple[str, list[str]]]:
-    """Yield group → its training arms that succeeded and are not split, of groups where one of
-    these has several ranks and none has a straggler."""
+    """Yield (group, its training arms that succeeded and are not split) for each group where one of
+    these arms has several ranks and none has a straggler."""
     whole = [a for a in ranks.training_arms(run) if not ranks.is_split(run, a) and run.select(a)]
     for group, arms in run.groups().items():
         ran = [a for a in arms if a in whole]

@@ -30,8 +30,13 @@ class ArmUsage:
     ranks: tuple[Usage, ...]
 
     def cell(self, value: Callable[[Usage], float | None], show: Callable[[float], str]) -> str:
-        """Return the minimum and the maximum over the ranks as text, one value if they look the
-        same; a dash if no rank has the value."""
+        """Return the minimum and the maximum over the ranks as text, one text if they look the
+        same; a dash if no rank has the value.
+
+        Args:
+            value: usage of a rank → the value, or None.
+            show: formats a value.
+        """
         known = [v for rank in self.ranks if (v := value(rank)) is not None]
         if not known:
             return numbers.NO_VALUE
@@ -145,7 +150,8 @@ QUANTITIES: tuple[tuple[str, str, Callable[[Usage], float | None], Callable[[flo
 
 
 def findings(notes: Notes, run: RunData, rows: Sequence[ArmUsage]) -> None:
-    """Add whether the machine was shared, and the overhead of sampling."""
+    """Add a warning if other processes kept cores busy, with the arm where these were most, and the
+    most cores that sampling the usage took on a rank."""
     shared = [row for row in rows if (row.foreign_cores or 0.0) > MIN_OTHER_CORES]
     if shared:
         worst = max(shared, key=lambda row: row.foreign_cores or 0.0)

@@ -33,7 +33,8 @@ def matching_replicas(r: ShardingResult, rows: Sequence[ShardingResult]) -> Shar
 
 
 def step_ratio(r: ShardingResult, other: ShardingResult | None) -> MeanInterval | None:
-    """Return the seconds of an update relative to another arm's, None if unknown."""
+    """Return the seconds of an update relative to another result's, paired by seed, None if
+    unknown."""
     return paired_ratio(r.steps, other.steps) if other else None
 
 
@@ -114,7 +115,8 @@ def findings(notes: Notes, run: RunData, rows: Sequence[ShardingResult]) -> None
 
 
 def _ratio(r: ShardingResult, other: ShardingResult | None, quantity: str) -> float | None:
-    """Return bytes sent of a result relative to another's, None if unknown."""
+    """Return a result's ``quantity`` (``sent_bytes`` or ``closed_form_sent_bytes``) relative to
+    another's, None if unknown."""
     own, base = (x and getattr(x, quantity) for x in (r, other))
     return own / base if own and base else None
 

@@ -58,7 +58,7 @@ class CapabilityColumn:
         )
 
     def results_of(self, primitive: str) -> list[ProbeResult]:
-        """Return the results of a primitive for all dtypes and operations."""
+        """Return the results of a primitive for all dtypes and operations, in one list."""
         return [e for ops in self.entries[primitive].values() for e in ops.values()]
 
     def summary(self, primitive: str) -> ProbeResult:
@@ -157,8 +157,8 @@ def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Capabili
 
 
 def merge_ranks(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, ProbeResult]]]:
-    """Merge the ranks' results to primitive → dtype → operation → result: that of the first rank on
-    which it failed, else rank 0's."""
+    """Merge the results of the ranks, as `probe` returned them in the order of ranks, to primitive
+    → dtype → operation → result: that of the first rank on which it failed, else rank 0's."""
     merged: dict[str, dict[str, dict[str, ProbeResult]]] = {}
     for rank, result in enumerate(results):
         for name, dtype, op, kind, detail in result["entries"]:

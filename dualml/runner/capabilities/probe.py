@@ -61,7 +61,8 @@ def probe(comm: Communicator, argument: Any = None) -> JsonObject:
 
 
 def list_operations(primitive: str, dtype: str) -> list[str]:
-    """Return the operations of a primitive for a dtype; ``[""]`` for one without a reduction."""
+    """Return the reduction operations, such as ``sum``, of a primitive for a dtype; ``[""]`` for a
+    primitive without a reduction."""
     if primitive not in REDUCTIONS:
         return [""]
     return operations_of(dtype)
@@ -105,8 +106,8 @@ def expected_reduction(arrays: Sequence[Any], op: str) -> Any:
 
 
 def _agree_on_failure(comm: Communicator, key: str, broken: str) -> str:
-    """Let the ranks agree on whether any of them raised an exception; return the key that failed,
-    or an empty text."""
+    """Let the ranks agree on whether any of them raised an exception (a ``broken`` that is not
+    empty); return ``key`` if one did, or did not answer, else an empty text. All ranks call it."""
     place = comm.context
     everyone = range(place.size)
     try:

@@ -58,7 +58,8 @@ class IndexBox:
         )
 
     def narrow(self, axis: int, start: int, end: int) -> IndexBox:
-        """Return the box with the tensor's indices ``start`` to ``end`` along one axis."""
+        """Return the box with indices ``start`` to ``end`` (exclusive, counted in the whole tensor)
+        along one axis, and unchanged along the others."""
         offset, shape = list(self.offset), list(self.shape)
         offset[axis], shape[axis] = start, end - start
         return IndexBox(tuple(offset), tuple(shape))
@@ -85,8 +86,8 @@ class IndexBox:
             box = box.narrow(axis, low, high)
 
     def split_runs(self, most: int) -> Iterator[IndexBox]:
-        """Yield the box in pieces of at most ``most`` elements; the pieces, one after the other,
-        hold the box's elements in C order."""
+        """Yield the box in pieces of at most ``most`` (from 1) elements; the pieces, one after the
+        other, hold the box's elements in C order."""
         if self.volume <= most:
             yield self
             return

@@ -105,8 +105,8 @@ def check_target(source: Checkpoint, target: Path, single: bool) -> None:
 
 
 def temporary_prefix(target: Path) -> str:
-    """Return the temporary name of a file or folder while it is written, without the process id
-    that follows it."""
+    """Return the beginning of the name under which ``target`` is written before it is renamed; the
+    process id follows it."""
     return f".{target.name}.dualml-{socket.gethostname()}-"
 
 
@@ -146,7 +146,9 @@ def plan_whole_tensors(source: Checkpoint, names: Sequence[str]) -> dict[str, Pl
 
 
 def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write one file, or a folder in Hugging Face's layout; ``count`` 0 means a single file."""
+    """Write all tensors, each whole, into the new file ``fresh`` if ``count`` is 0; else into the
+    new folder ``fresh`` in Hugging Face's layout, with at most ``count`` files and, for several,
+    their index."""
     if count == 0:
         writing.write_safetensors(
             fresh,
@@ -170,8 +172,8 @@ def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def assign_to_files(source: Checkpoint, count: int) -> list[list[str]]:
-    """Assign whole tensors, in their order, to at most ``count`` files of nearly equal size; no
-    file is empty."""
+    """Assign whole tensors, in their order, to at most ``count`` files of nearly equal size; return
+    the names of the tensors in each. No file is empty, unless there are no tensors."""
     files: list[list[str]] = [[] for _ in range(count)]
     at, total = 0, max(1, source.nbytes)
     for name, tensor in source.tensors.items():
@@ -228,8 +230,8 @@ def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write a folder for `torch.distributed.checkpoint`, with the file names that torch's
-    safetensors writer uses for several ranks."""
+    """Write the new folder ``fresh`` for `torch.distributed.checkpoint`: tensors split over at most
+    ``count`` files, with the names that torch's safetensors writer uses for several ranks."""
     fresh.mkdir()
     write_sliced(
         source, fresh, count, lambda n: f"shard-{n + 1:05}-model-00001-of-00001.safetensors"
@@ -237,7 +239,7 @@ def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def to_npz(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write all tensors of a checkpoint into the NumPy archive ``fresh``; ``count`` has no
+    """Write all tensors of a checkpoint into the new NumPy archive ``fresh``; ``count`` has no
     effect."""
     npz.write_archive(fresh, plan_whole_tensors(source, list(source.tensors)))
 

@@ -23,7 +23,8 @@ def sync_to_disk(path: Path) -> None:
 
 
 def check_free_space(folder: Path, nbytes: int) -> None:
-    """Raise `UserError` where a disk has fewer than ``nbytes`` free, before anything is written."""
+    """Raise `UserError` where the disk of an existing folder has fewer than ``nbytes`` bytes
+    free."""
     if (free := shutil.disk_usage(folder).free) < nbytes:
         raise UserError(
             f"{folder}: {nbytes:,} bytes are to be written and {free:,} are free: free some space, "

@@ -26,8 +26,9 @@ MAX_NAMED_TENSORS = tensorfile.MAX_LISTED_NAMES
 
 
 def open_initial(text: str) -> Checkpoint:
-    """Open the file that ``initial`` names; only its header is read. If names begin with
-    ``weights/``, only those tensors are returned, without the prefix.
+    """Open the file with initial weights at the path ``text``, the value of ``initial`` in an
+    experiment; only its header is read. If names begin with ``weights/``, only those tensors are
+    returned, without the prefix.
 
     Raises:
         UserError: the file does not exist, is not safetensors, is too large, is one of several, or

@@ -41,18 +41,18 @@ STORAGE_DTYPES = EXACT | BITS
 
 
 def kind_of(dtype: np.dtype[Any]) -> str | None:
-    """Return safetensors' name for the dtype of an array in either byte order, or None if there is
-    none."""
+    """Return safetensors' name (such as ``F32``) for a NumPy dtype in either byte order, or None if
+    it has none. Types that NumPy lacks, such as ``BF16``, are never returned."""
     native = dtype.newbyteorder("<")
     return next((kind for kind, own in EXACT.items() if own == native), None)
 
 
 def to_numbers(kind: str, held: Array, name: str) -> Array:
-    """Convert bits to numbers: bfloat16 to float32, which represents all its values; other types
-    are returned unchanged.
+    """Convert the stored bits of a tensor to numbers: bfloat16 to float32, which represents all its
+    values; element types that NumPy has are returned unchanged. ``name`` is for messages.
 
     Raises:
-        UserError: NumPy has no dtype for these numbers.
+        UserError: NumPy has no dtype for these numbers, such as 8-bit floats.
     """
     if kind in EXACT:
         return held

@@ -23,8 +23,8 @@ from dualml.runner.checkpoint.writing import PlannedTensor
 
 
 class Archive:
-    """An open archive. It caches the array that was read last, because slices of it are read one by
-    one."""
+    """An open NumPy archive, for reading. Its attribute `array` is `read` with a cache of the array
+    that was read last, because slices of it are read one by one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,7 +32,8 @@ class Archive:
         self.array = functools.lru_cache(maxsize=1)(self.read)
 
     def read(self, member: str) -> Array:
-        """Read one array of the archive, in C order; not from the cache, which `array` has.
+        """Read one array, by the name of its member (with ``.npy``), in C order; not from the
+        cache, which `array` has.
 
         Raises:
             UserError: it is damaged, too large for the memory, or of a type that no tensor has.
@@ -48,7 +49,7 @@ class Archive:
 
 
 def read_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Read the tensors of an archive by name; only the headers are read.
+    """Return the tensors of an archive by name, without ``.npy``; only the headers are read yet.
 
     Raises:
         UserError: the file is not an archive of arrays, or an array has a type that no tensor has.
@@ -128,6 +129,6 @@ def write_archive(path: Path, planned: Mapping[str, PlannedTensor]) -> None:
 
 
 def write_pieces(member: Any, pieces: Iterable[Array]) -> None:
-    """Write the pieces of an array into a member of an archive."""
+    """Write the pieces of an array, one after the other, into the open member of an archive."""
     for piece in pieces:
         member.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

@@ -65,8 +65,9 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
 def check_slots(
     checkpoint: Checkpoint, own: Mapping[str, Arrays], slots: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raise `UserError` where the optimizer state of the training (``own``) and that of the
-    checkpoint (``slots``) differ in their keys; a rank without parameters has none."""
+    """Raise `UserError` where the optimizer state of the training (``own``, slot → parameter →
+    array) has other slots than that of the checkpoint (``slots``), or the checkpoint lacks a
+    parameter in one. A rank without parameters may have none."""
     here, there = own.keys() - {SLOT}, slots.keys() - {SLOT}
     if any(own.values()) and here != there:
         raise UserError(
@@ -80,6 +81,7 @@ def check_slots(
 
 
 def read_part(checkpoint: Checkpoint, name: str, piece: TensorShard) -> Array:
-    """Read the part of a tensor that a rank holds, and nothing else of it."""
+    """Read the part ``piece`` of the tensor ``name`` that a rank holds, and nothing else of the
+    tensor."""
     parts = [checkpoint.read(name, box.slices) for box in piece_boxes(piece)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, piece.axis)

@@ -148,8 +148,13 @@ def save_locked(
 
 
 def gather_results(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
-    """Run ``work`` on every rank and return each rank's result, in JSON's types, on all; if one
-    fails, all fail. All ranks call it. ``folder`` is for the message.
+    """Run ``work`` on every rank and return the results of all ranks, in the order of ranks, on
+    each of them; they pass through JSON. If it fails on one rank, all fail. All ranks call it.
+
+    Args:
+        comm: the communicator of the ranks.
+        folder: of the checkpoint, for the message.
+        work: called without arguments; its result must be JSON-serializable.
 
     Raises:
         UserError: with the number of the rank that failed, and its reason.
@@ -241,8 +246,9 @@ def assign_writers(ranks: Sequence[Sequence[SliceInfo]]) -> list[list[int]]:
 
 
 def split_into_files(names: Sequence[str]) -> list[list[int]]:
-    """Group slices by file and return their indices per file: a file holds at most one slice of a
-    tensor, under the tensor's name."""
+    """Group slices by file, so that a file holds at most one slice of each tensor, under the
+    tensor's name. ``names`` has the tensor of each slice; return, per file, the indices of its
+    slices."""
     parts: list[list[int]] = []
     count: dict[str, int] = {}
     for number, name in enumerate(names):

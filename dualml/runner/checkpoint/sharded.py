@@ -56,7 +56,7 @@ def file_metadata(
 
 
 def metadata_table(file: SafetensorsFile, key: str) -> dict[str, Any] | None:
-    """Return a JSON table from the metadata; None where there is none of that name.
+    """Return the JSON table that the file's metadata has under ``key``; None where there is none.
 
     Raises:
         UserError: it is not a table.
@@ -73,10 +73,10 @@ def metadata_table(file: SafetensorsFile, key: str) -> dict[str, Any] | None:
 
 
 def parse_counts(file: SafetensorsFile, what: str, value: Any) -> tuple[int, ...]:
-    """Return a list of non-negative integers from the metadata as a tuple.
+    """Return ``value``, a list of non-negative integers from the file's metadata, as a tuple.
 
     Raises:
-        UserError: it is something else; ``what`` names it.
+        UserError: it is something else; the text says that the file's metadata has no ``what``.
     """
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise UserError(f"{file.path}: its metadata has no {what}")
@@ -103,11 +103,12 @@ def iter_shards(file: SafetensorsFile) -> Iterator[tuple[str, str, StoredShard]]
 
 
 def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, StoredTensor]:
-    """Combine the tensors of files that form one checkpoint.
+    """Combine the tensors of files that form one checkpoint, by name; ``path`` is that of the
+    checkpoint, for messages.
 
     Raises:
-        UserError: files are missing or of different steps; a tensor is stored twice, has two types,
-            or is incomplete.
+        UserError: files are missing; a tensor is stored twice, has two types or shapes, or is
+            incomplete.
     """
     shards: dict[str, list[StoredShard]] = {}
     kinds: dict[str, str] = {}
@@ -151,8 +152,8 @@ def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, Stored
 
 
 def check_files(path: Path, files: Sequence[SafetensorsFile], lacking: Sequence[str]) -> None:
-    """Raise `UserError` where the files say that there are more of them; ``lacking`` are the
-    tensors that are incomplete."""
+    """Raise `UserError` where a file's metadata has another number of files than there are in
+    ``files``; ``lacking`` are the incomplete tensors, for the message."""
     for file in files:
         count = (metadata_table(file, DUALML_KEY) or {}).get("files", len(files))
         if count != len(files):
@@ -166,8 +167,9 @@ def check_files(path: Path, files: Sequence[SafetensorsFile], lacking: Sequence[
 
 
 def absent_files(name: str, count: Any, there: Collection[str]) -> list[str]:
-    """Return the names of the missing ones of ``count`` files, if the name of one tells how the
-    others are named; an empty list if it does not."""
+    """Return the names of the missing ones of ``count`` files, if ``name``, that of one of them,
+    tells how the others are named; an empty list if it does not. ``there`` are the names that
+    exist."""
     match = RANK_FILE.fullmatch(name)
     if match is None or type(count) is not int or count > 10**5:
         return []

@@ -96,8 +96,13 @@ def piece_boxes(piece: TensorShard) -> list[IndexBox]:
 
 
 def piece_slices(name: str, piece: TensorShard, array: Array) -> Iterator[Slice]:
-    """Yield the slices that a rank holds of a parameter of a split model
-    (`dualml.parallel.split`)."""
+    """Yield the slices that a rank holds of a parameter of a split model (`dualml.parallel.split`).
+
+    Args:
+        name: of the parameter.
+        piece: which part of it the rank holds.
+        array: the values of that part.
+    """
     boxes = piece_boxes(piece)
     parts = [array] if len(boxes) == 1 else np.split(array, len(boxes), piece.axis)
     for box, part in zip(boxes, parts, strict=True):
@@ -145,8 +150,8 @@ def named_slices(
     state: Mapping[str, Mapping[str, Array]],
     own: Mapping[str, TensorShard],
 ) -> Iterator[Slice]:
-    """Yield weights and optimizer state as slices under their names in a checkpoint; parameters in
-    ``own`` are parts of larger ones."""
+    """Yield weights and optimizer state as slices, named ``weights/NAME`` and ``state/SLOT/NAME``.
+    Parameters in ``own`` are parts of larger ones, which it describes; all others are whole."""
     arrays = {f"weights/{name}": (name, array) for name, array in weights.items()}
     for slot, values in state.items():
         arrays |= {f"state/{slot}/{name}": (name, array) for name, array in values.items()}

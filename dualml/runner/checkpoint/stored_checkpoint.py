@@ -40,7 +40,8 @@ class StoredShard:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A stored tensor: its slices cover it, each element once."""
+    """A stored tensor: its element type (``F32``), its whole shape, and the slices in which it is
+    stored, which cover it, each element once."""
 
     kind: str
     shape: Shape
@@ -209,8 +210,8 @@ class Checkpoint:
 
 
 def similar_names(name: str, known: Sequence[str]) -> list[str]:
-    """Return up to three known names that resemble ``name``; if none does, that end as its part
-    after the last ``/`` does, or with which it ends."""
+    """Return up to three names in ``known`` that resemble ``name``; if none does, up to three that
+    end with the part of ``name`` after its last ``/``, or with which ``name`` ends."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)

@@ -38,7 +38,8 @@ MAX_LISTED_NAMES = 5
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Header entry of a tensor, whose bytes are ``begin`` … ``end`` − 1 after the header."""
+    """Header entry of a tensor: its element type (``F32``), its shape, and its bytes ``begin`` …
+    ``end`` − 1 after the header."""
 
     kind: str
     shape: tuple[int, ...]
@@ -137,7 +138,7 @@ def replaced_error(path: Path) -> UserError:
 
 
 def parse_entry(name: str, value: Any) -> TensorEntry:
-    """Parse one entry of the header.
+    """Parse the header entry ``value`` of the tensor ``name``.
 
     Raises:
         ValueError: it is malformed.
@@ -160,7 +161,8 @@ def parse_entry(name: str, value: Any) -> TensorEntry:
 
 
 def tensor_nbytes(name: str, kind: str, shape: Sequence[int]) -> int:
-    """Return the bytes of a tensor.
+    """Return the bytes of a tensor with element type ``kind`` and this shape; ``name`` is for
+    messages.
 
     Raises:
         ValueError: the element type is unsupported, or no array can have the shape.
@@ -176,8 +178,8 @@ def tensor_nbytes(name: str, kind: str, shape: Sequence[int]) -> int:
 
 
 def check_contiguous(entries: Mapping[str, TensorEntry]) -> None:
-    """Check that the tensors follow one another without a gap; a name that occurs twice leaves a
-    gap, too.
+    """Check that the tensors, ordered by their first byte, follow one another without a gap; a name
+    that occurs twice in the header leaves a gap as well.
 
     Raises:
         ValueError: there is a gap or an overlap.
@@ -207,7 +209,8 @@ def check_length(file: SafetensorsFile, size: int) -> None:
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Return the first names, comma-separated, and the number of further ones."""
+    """Return the first `MAX_LISTED_NAMES` names, comma-separated, and the number of further
+    ones."""
     every = [escape_unprintable(name)[:100] for name in names]
     more = f" and {len(every) - MAX_LISTED_NAMES:,} more" if len(every) > MAX_LISTED_NAMES else ""
     return ", ".join(every[:MAX_LISTED_NAMES]) + more

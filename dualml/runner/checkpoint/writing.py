@@ -23,7 +23,8 @@ from dualml.runner.checkpoint.tensorfile import METADATA
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor to be written: ``pieces`` yields its bits in C order."""
+    """A tensor to be written: its element type (``F32``), its shape, and ``pieces``, which returns
+    an iterable of arrays with its bits in C order."""
 
     kind: str
     shape: tuple[int, ...]
@@ -44,8 +45,8 @@ class WrittenFile:
 
 
 def encode_header(tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, str]) -> bytes:
-    """Encode the length and the header, padded so that tensors begin at multiples of eight
-    bytes."""
+    """Return the beginning of a safetensors file, the length and the header, padded so that tensors
+    begin at multiples of eight bytes; tensors are placed in the given order."""
     table: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():

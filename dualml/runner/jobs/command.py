@@ -11,8 +11,9 @@ PYTHON = re.compile(r"python[\d.]*")
 
 
 def script_path(command: Sequence[str]) -> str | None:
-    """Return the script that Python is to run, if it is the first argument; None if an option comes
-    first (``-m``, ``-c``, also ``-u``), without arguments, and for other programs."""
+    """Return the script of a command line ``python SCRIPT …``, as written there; None if an option
+    stands first (``-m``, ``-c``, also ``-u``), without arguments, and for other programs. The file
+    need not exist."""
     if not PYTHON.fullmatch(os.path.basename(command[0])):
         return None
     first = next(iter(command[1:]), "-")

@@ -42,8 +42,8 @@ def submit(
     out: Path,
     **fields: Unpack[JobFields],
 ) -> JobSpec:
-    """Put a run, or a command, into a queue; a scheduler process of this machine is started for its
-    own queue.
+    """Put a run, or a command, into a queue; for the queue of this machine, its scheduler process
+    is started if there is none.
 
     Args:
         jobs: all jobs of the user.
@@ -106,7 +106,8 @@ def stop(jobs: Jobs, number: int) -> JobState:
 
 
 def resume(jobs: Jobs, number: int) -> JobSpec:
-    """Put a job that failed or was stopped into the queue again; it resumes its run.
+    """Put a job that failed or was stopped into its queue again, and return its request; when it
+    starts, it resumes its run.
 
     Raises:
         UserError: it is unknown, belongs to another machine or user, is waiting or running, or
@@ -187,7 +188,8 @@ class JobRow:
 
 
 def list_jobs(jobs: Jobs, everything: bool = False) -> list[JobRow]:
-    """List the jobs that wait or run and the last ten that have ended, or all of them.
+    """List the jobs that wait or run and the last ten that have ended, or with ``everything`` all
+    of them, in the order of their numbers.
 
     This also starts the scheduler process of this machine where there are jobs for it, for example
     after it was killed or the machine was down.
@@ -199,7 +201,8 @@ def list_jobs(jobs: Jobs, everything: bool = False) -> list[JobRow]:
 def make_rows(
     jobs: Jobs, everything: bool = False, state_of: Callable[[Jobs, JobSpec], JobState] = job_state
 ) -> list[JobRow]:
-    """Make the rows of the list, without starting a scheduler process.
+    """Make the rows of the jobs that wait or run and of the last ten that have ended, in the order
+    of their numbers, without starting a scheduler process.
 
     Args:
         jobs: all jobs of the user.

@@ -195,8 +195,8 @@ class LocalQueue:
 
 
 def tree_memory(pid: int) -> int:
-    """Return the resident bytes of a process and all its descendants, shared pages counted for
-    each; 0 if it is gone."""
+    """Return the resident bytes of a process and all its descendants, added up; pages that they
+    share are counted for each of them. 0 if the process is gone."""
     import psutil
 
     total = 0
@@ -216,15 +216,16 @@ def is_alive(state: JobState) -> bool:
 
 
 def kill(state: JobState, sign: int) -> None:
-    """Send a signal to the process of a job, if it is still the same process."""
+    """Send the signal ``sign`` to the process of a job; do nothing if that process has ended, even
+    if another one has its pid now."""
     if state.pid and is_alive(state):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(state.pid, sign)
 
 
 def kill_tree(state: JobState) -> None:
-    """Kill the process of a job and all processes that it has started, in whatever groups they
-    are."""
+    """Kill the process of a job and all its descendants by SIGKILL, in whatever process groups they
+    are; do nothing if the job's process has ended."""
     import psutil
 
     if not state.pid or not is_alive(state):
@@ -257,7 +258,8 @@ def stop(jobs: Jobs, number: int) -> None:
 
 
 def ensure_scheduler(jobs: Jobs) -> None:
-    """Start a scheduler process on this machine if any local job waits or runs.
+    """Start a scheduler process on this machine if any local job waits or runs; do nothing
+    otherwise.
 
     It outlives this process and its terminal, and ends with the last job, or at once where there is
     one already.

@@ -38,7 +38,18 @@ def find_log(jobs: Jobs, job: JobSpec, rank: int | None) -> Path:
 
 
 def iter_log(jobs: Jobs, job: JobSpec, rank: int | None, follow: bool) -> Iterator[str]:
-    """Yield the text of a log; with ``follow``, also what is appended until the job has ended."""
+    """Yield the text of a log in pieces, up to its present end; with ``follow`` until the job has
+    ended, and where the job's own log does not exist yet, wait for it.
+
+    Args:
+        jobs: all jobs of the user.
+        job: the job.
+        rank: None for the log of the job; else that of one rank or worker.
+        follow: whether to follow the log.
+
+    Raises:
+        UserError: that rank has no log yet.
+    """
     if not follow:
         yield from follow_file(find_log(jobs, job, rank), lambda: True)
         return
@@ -53,8 +64,8 @@ def iter_log(jobs: Jobs, job: JobSpec, rank: int | None, follow: bool) -> Iterat
 
 
 def follow_file(path: Path, over: Callable[[], bool]) -> Iterator[str]:
-    """Yield a file's text as it grows, until ``over()`` says that nothing more is appended; nothing
-    if there is no file."""
+    """Yield a file's text in pieces as it grows, until ``over()`` returns True: nothing more will
+    be appended. Yield nothing if there is no file."""
     try:
         with (
             open_to_read(path, follow_links=False) as content,

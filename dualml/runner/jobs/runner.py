@@ -67,10 +67,11 @@ def run_job(path: str, number: int) -> None:
 
 
 def run_command(job: JobSpec) -> tuple[int, str | None]:
-    """Run the workers of a command on this machine.
+    """Run the workers of a command on this machine, and wait for their end.
 
     Returns:
-        The exit code, 130 after an interruption, and a remark about the end, or None.
+        The exit code, 130 after an interruption; and a sentence about the end (`describe_end`),
+        which is printed if the code is 0, or None.
     """
     from dualml.launch.route import free_port
     from dualml.runner.jobs.workers.diagnosis import describe_end

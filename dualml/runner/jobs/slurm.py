@@ -57,8 +57,8 @@ def job_script(jobs: Jobs, job: JobSpec) -> str:
 
 
 def fill_template(name: str, jobs: Jobs, job: JobSpec, **values: object) -> str:
-    """Return the text of a script in this folder, with the job's values and others in place of the
-    fields in braces."""
+    """Return the text of the script ``NAME.template`` in this module's folder, with fields of the
+    job and ``values`` in place of the names in braces."""
     template = Path(__file__).with_name(f"{name}.template").read_text("utf-8")
     return template.format(
         id=job.id,
@@ -233,10 +233,10 @@ def pending_reason(why: str, again: bool) -> str | None:
 
 
 def stop(jobs: Jobs, job: JobSpec) -> None:
-    """End a job in Slurm, and record it as stopped.
+    """Cancel a job in Slurm, and record it as stopped.
 
     Raises:
-        UserError: Slurm refuses to cancel it.
+        UserError: Slurm is not installed, or refuses to cancel it.
     """
     state = jobs.state(job.id)
     with jobs.locked():

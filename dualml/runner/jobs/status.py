@@ -38,8 +38,9 @@ COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
 def describe(jobs: Jobs, job: JobSpec) -> JsonObject:
-    """Return the details of a job as JSON values; starts the scheduler process where there are jobs
-    for it, as `list_jobs` does."""
+    """Return the details of a job as JSON values: those of `JobRow.describe`, ``limit`` and
+    ``wait_at_most`` in seconds, ``log``, and ``ends``, how each worker of a command that has ended
+    did so. This starts the scheduler process where there are jobs for it."""
     row = next(row for row in list_jobs(jobs, everything=True) if row.job.id == job.id)
     out = Path(job.out)
     return {
@@ -87,7 +88,8 @@ def job_tables(described: JsonObject, words: Messages) -> Iterator[Table]:
 
 
 def status_tone(key: str, described: dict[str, Any]) -> Any:
-    """Return the tone of a cell: that of the status, else none."""
+    """Return the tone (``good``, ``bad`` or an empty string) of the cell of row ``key``: that of
+    the job's status for ``status``, else none."""
     return TONES.get(described["status"], "") if key == "status" else ""
 
 

@@ -127,7 +127,8 @@ STATE = JsonFile(STATE_NAME, JobState, version=1, mode=MODE)
 
 
 def captured_env() -> dict[str, str]:
-    """Return the environment variables that a job inherits and that are stored in its file.
+    """Return the environment variables that a job inherits and that are stored in its file: those
+    of this process whose names begin with one of `CAPTURED_PREFIXES`, without secrets.
 
     Files of defaults are switched off, and variables of options left out: the job's options already
     include what they say. Secrets are never stored: a run on several machines draws a token of its

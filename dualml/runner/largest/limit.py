@@ -32,7 +32,8 @@ class OutOfMemory(TrialError):
 
 
 def data_bytes() -> int:
-    """Return the bytes that count towards the limit, after returning unused memory to the system.
+    """Return the bytes of private memory of this process that `limit_memory` limits (``VmData`` of
+    Linux), after returning unused memory to the system.
 
     Raises:
         Unsupported: the system does not count them.
@@ -85,7 +86,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def return_freed_memory() -> Iterator[None]:
-    """Make ranks that are started inside the block return freed memory to the system at once."""
+    """Make processes that are started inside the block return freed memory to the system at once,
+    by environment variables, which are restored at its end."""
     before = {name: os.environ.get(name) for name in MALLOC}
     os.environ.update(MALLOC)
     try:

@@ -64,10 +64,15 @@ def train(comm: Communicator, argument: JsonObject) -> JsonObject:
 def run_training(
     comm: Communicator, backend: Backend, argument: Mapping[str, Any], base: int | None = None
 ) -> dict[str, Any]:
-    """Make the model and train it; without ``base`` there is no limit and the result is empty.
+    """Make the model and train it. Without ``base`` there is no limit, and the result is empty.
 
-    With it, return the ``losses`` of all updates, the mean seconds of an update (``step_s``), the
-    ``base`` (``base_bytes``), and the bytes still in use beyond it at the end (``held_bytes``).
+    With ``base``, the bytes that the process used before the model (`data_bytes`), it may use
+    ``argument["limit"]`` bytes more while it trains. Return the ``losses`` of all updates, the mean
+    seconds of an update (``step_s``), ``base_bytes``, and the bytes still in use beyond the base at
+    the end (``held_bytes``).
+
+    Raises:
+        OutOfMemory: the limit is exceeded.
     """
     arm = make_arm(argument["arm"])
     recipe = make_training_spec(arm, argument)

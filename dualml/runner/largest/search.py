@@ -150,8 +150,8 @@ def by_blocks(tried: SizeAttempt) -> int:
 
 
 def try_size(setting: SizeSearch, blocks: int) -> SizeAttempt:
-    """Train one size and return whether it fits and, if it does, the mean losses over the ranks,
-    and the bytes and seconds of the rank that needs most.
+    """Train one size on all ranks and return whether it fits and, if it does, the mean losses over
+    the ranks, and the bytes and seconds of the rank that needs most.
 
     Raises:
         TrialError: it failed for another reason than memory.
@@ -206,8 +206,8 @@ class SizeSearchGrid(TypedDict):
 def iter_searches(
     shape: Shape, options: SizeSearchGrid, backends: list[str]
 ) -> Iterator[SizeSearch]:
-    """Yield the search of every combination of backend, ZeRO stage and recomputation; a single rank
-    has stage 0, whichever is asked for."""
+    """Yield the search of every combination of backend, ZeRO stage and recomputation, in this order
+    of nesting. A single rank always has stage 0, so that several stages give equal searches."""
     ranks = options["ranks"]
     for backend in backends:
         for zero in options["zero"]:

@@ -98,8 +98,9 @@ def command_request(
 
 
 def read_scripts(command: Sequence[str]) -> dict[str, bytes]:
-    """Read the script of a command (`script_path`), path → content, if its path is relative and
-    inside this folder; otherwise the image must contain it, and the result is empty.
+    """Read the script of a command (see `script_path`), and return path → content; empty if it has
+    none, or its path is absolute, leads out of the current folder or is no file: then the image
+    must contain it.
 
     Raises:
         UserError: it is too large for a ConfigMap, or not text.

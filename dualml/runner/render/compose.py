@@ -118,8 +118,8 @@ def health_check(request: RenderRequest) -> Document:
 
 
 def link_service(request: RenderRequest, number: int) -> Document:
-    """Return the service that owns a node's network and limits its rate with ``tc``'s token
-    bucket."""
+    """Return the service that owns the network of node ``number`` and limits its rate with ``tc``'s
+    token bucket; only for a request with a rate."""
     burst = max(MIN_BURST_BYTES, request.rate // 8 // TICKS_PER_S)
     shape = f"tc qdisc replace dev eth0 root tbf rate {request.rate}bit burst {burst} latency 50ms"
     return {
@@ -140,10 +140,11 @@ def link_service(request: RenderRequest, number: int) -> Document:
 
 
 def volume_mount(name: str, target: str) -> Document:
-    """Return the mount of a named volume."""
+    """Return the mount of the named volume ``name`` at the path ``target`` of a service."""
     return {"type": "volume", "source": name, "target": target}
 
 
 def bind_mount(source: str, target: str) -> Document:
-    """Return the mount of a path of the machine in a service, which cannot write there."""
+    """Return the mount of the machine's path ``source`` at the path ``target`` of a service, which
+    cannot write there."""
     return {"type": "bind", "source": source, "target": target, "read_only": True}

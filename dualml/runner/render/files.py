@@ -40,7 +40,8 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Represent a string; quoted where versions of YAML disagree about its type."""
+    """Represent a string as a YAML node, in double quotes where versions of YAML disagree about its
+    type."""
     # Versions of YAML disagree about 1e3, 0o7 and y.
     style = '"' if re.match(r"[-+]?[.\d]|.?$", text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -50,7 +51,8 @@ Dumper.add_representer(str, text_node)
 
 
 def dump_yaml(*documents: Object) -> str:
-    """Return the objects as YAML, with keys in the order in which they were set."""
+    """Return the objects as YAML text, with keys in the order in which they were set; several ones
+    as documents separated by ``---``."""
     text: str = yaml.dump_all(
         documents,
         Dumper=Dumper,
@@ -105,7 +107,8 @@ def check_sound(problems: Sequence[str], files: Mapping[str, str], request: Rend
 
 def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, str]:
     """Return further files, name → text: the instructions (README.md), and the experiment's file
-    and scripts if there are any."""
+    and scripts if there are any. ``kind`` is ``compose`` or a kind of Kubernetes job; ``values``
+    fill the instructions."""
     words = Messages(request.lang)
     shared: dict[str, Any] = {
         "name": request.name,
@@ -136,8 +139,8 @@ def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, s
 
 
 def check_empty_folder(folder: Path) -> None:
-    """Raise `UserError` for a folder that is not empty, or a file; a path at which nothing exists
-    is accepted."""
+    """Raise `UserError` for a folder that is not empty or cannot be read, or a file; a path at
+    which nothing exists is accepted."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--render {folder} is a file; name a folder")
@@ -148,11 +151,11 @@ def check_empty_folder(folder: Path) -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files into a new or empty folder; files with the token are readable by the user
-    only.
+    """Write the files, name → text, into a new or empty folder; those with the token (``.env``) are
+    readable by the user only.
 
     Raises:
-        UserError: it cannot be written to.
+        UserError: the folder cannot be written to, or has a file of such a name.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

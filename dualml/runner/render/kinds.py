@@ -138,7 +138,8 @@ KINDS: Mapping[str, JobKind] = {
 
 
 def choose_kind(word: str | None, backend: str) -> str:
-    """Return the kind that the user asked for, or one that fits the backend.
+    """Return the kind of Kubernetes job that the user asked for (``word``), or by default
+    ``trainjob`` for ``torch`` and ``volcano`` for other backends.
 
     Raises:
         UserError: there is none of that name, or it is for another backend.

@@ -19,8 +19,8 @@ def labels(request: RenderRequest) -> dict[str, str]:
 def make_object(
     request: RenderRequest, version: str, kind: str, spec: Object, name: str = "", **more: str
 ) -> Object:
-    """Return an object with its name (the run's by default), the run's labels and ``more``
-    labels."""
+    """Return a Kubernetes object of a run with its ``spec``, its name (the run's by default), the
+    run's labels and further labels ``more``."""
     about = {"name": name or request.name, "labels": {**labels(request), **more}}
     return {"apiVersion": version, "kind": kind, "metadata": about, "spec": spec}
 
@@ -82,16 +82,16 @@ CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop"
 
 
 def resources(request: RenderRequest) -> dict[str, str]:
-    """Return the amounts of a pod's cores, memory and accelerators, without those that are not
-    asked for. They are both request and limit, so that the pods of a run are not evicted for one
-    another."""
+    """Return resource name → amount for a pod: cores, memory and accelerators, without those that
+    are not asked for. They are both request and limit, so that the pods of a run are not evicted
+    for one another."""
     amounts = {"cpu": str(request.cores)} if request.cores else {}
     amounts |= {"memory": format_quantity(request.memory)} if request.memory else {}
     return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})
 
 
 def volume_mount(name: str, path: str) -> Object:
-    """Return the mount of a volume in a container."""
+    """Return the mount of the pod's volume ``name`` at ``path`` in a container."""
     return {"name": name, "mountPath": path}
 
 
@@ -102,7 +102,7 @@ def script_key(path: str) -> str:
 
 
 def claim_volume(request: RenderRequest, name: str) -> Object:
-    """Return the volume of a pod that uses a claim of the run."""
+    """Return the volume ``name`` of a pod, which uses the run's claim of that name."""
     return {"name": name, "persistentVolumeClaim": {"claimName": f"{request.name}-{name}"}}
 
 

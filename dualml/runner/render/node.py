@@ -45,7 +45,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def load_token(path: str) -> None:
-    """Read the token from a file into the environment, where dualml expects it.
+    """Read the token of the run from the file ``path`` into the environment variable where dualml
+    expects it.
 
     Raises:
         UserError: the file cannot be read.
@@ -58,10 +59,10 @@ def load_token(path: str) -> None:
 
 def container_argv(asked: argparse.Namespace) -> list[str]:
     """Return the command line that this container executes: of the experiment, under a launcher if
-    one is asked for, or of a worker.
+    one is asked for, or of a worker of a command. ``asked`` is the result of `parse_options`.
 
-    Wait until the first node's name is known. Of a run that was killed before it began, the first
-    node removes the remains.
+    Wait until the first node's name can be resolved. Of a run that was killed before it began, the
+    first node removes the remains.
     """
     node, out = parse_node_number(asked.node), asked.out
     if asked.command:
@@ -134,7 +135,8 @@ def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Replace this process by the run, or by a command's worker; exits with code 2 on an error."""
+    """Replace this process by the run, or by a command's worker, as the options ``words`` say; exit
+    with code 2 on an error."""
     asked = parse_options(words)
     try:
         if path := os.environ.get(TOKEN_FILE):

@@ -19,10 +19,10 @@ MAX_BITS_PER_S = 10**12
 
 
 def parse_rate(text: str) -> int:
-    """Convert ``100Mbit`` or ``10MB/s`` to bits per second.
+    """Convert a network rate such as ``100Mbit`` or ``10MB/s`` to bits per second.
 
     Raises:
-        UserError: the text has another form, or the rate is out of range for a network.
+        UserError: the text has another form, or the rate is not from 1 Kbit/s to 1 Tbit/s.
     """
     value = 8 * units.parse_rate(text if text.endswith("/s") else f"{text}/s", "--rate")
     if not 1000 <= value <= MAX_BITS_PER_S:
@@ -31,7 +31,7 @@ def parse_rate(text: str) -> int:
 
 
 def format_quantity(value: int) -> str:
-    """Return the shortest Kubernetes quantity that equals a number exactly.
+    """Return the shortest Kubernetes quantity that equals a number from 0 exactly.
 
     >>> format_quantity(4 * 10**9), format_quantity(2**30), format_quantity(5)
     ('4G', '1Gi', '5')

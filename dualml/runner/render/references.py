@@ -32,8 +32,8 @@ class ContainerGroup:
     words: Sequence[str]
 
     def option(self, name: str) -> str | None:
-        """Return the value of an option that stands before ``--`` in the command line; None if it
-        is absent."""
+        """Return the value of the option ``name``, such as ``--nodes``, that stands before ``--``
+        in the command line; None if it is absent."""
         own = self.words[: self.words.index("--")]
         return own[own.index(name) + 1] if name in own else None
 
@@ -56,8 +56,8 @@ def invalid_labels(names: Iterator[str] | Sequence[str]) -> Iterator[str]:
 
 
 def rank_problems(parts: Sequence[ContainerGroup], arms: Mapping[str, int]) -> Iterator[str]:
-    """Yield problems of the containers' command lines: numbers of nodes, ranks that do not fit the
-    ``arms`` (name → ranks), and the rendezvous."""
+    """Yield problems of the containers' command lines, each as text: numbers of nodes, ranks that
+    do not fit the ``arms`` (name → ranks), and the rendezvous."""
     count = sum(part.count for part in parts)
     for part in parts:
         nodes, each = int(part.option("--nodes") or 1), int(part.option("--ranks") or 1)
@@ -85,7 +85,9 @@ def token_problems(token: str, text: str) -> Iterator[str]:
 
 
 def compose_problems(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
-    """Yield problems of a ``compose.yaml``."""
+    """Yield problems of the content of a ``compose.yaml``, each as text: names that nothing
+    defines, invalid sizes, wrong numbers of nodes, and ranks that do not fit the ``arms`` (name →
+    ranks)."""
     services: dict[str, Any] = document["services"]
     yield from invalid_labels(
         [document["name"], *services, *document["volumes"], *document["networks"]]
@@ -160,7 +162,7 @@ def iter_quantities(value: Any, key: str = "") -> Iterator[str]:
 
 def container_groups(item: Object) -> tuple[list[ContainerGroup], str]:
     """Return the groups of pods that a job creates, and the host name of the first pod in the
-    cluster."""
+    cluster. ``item`` is a ``TrainingRuntime``, a ``PyTorchJob`` or a job of Volcano."""
     spec, name = item["spec"], item["metadata"]["name"]
     parts: list[tuple[str, int, Object]]  # name, number of pods, what holds their template
     if item["kind"] == "TrainingRuntime":
@@ -183,12 +185,13 @@ def container_groups(item: Object) -> tuple[list[ContainerGroup], str]:
 def kubernetes_problems(
     objects: Sequence[Object], together: Object, arms: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield problems of objects that are applied together.
+    """Yield problems of objects that are applied together, each as text: names that nothing defines
+    or that are not unique, invalid quantities, and ranks that do not fit.
 
     Args:
         objects: that are applied.
         together: the ``kustomization.yaml``, which generates more of them.
-        arms: number of ranks of each arm.
+        arms: arm → number of ranks.
     """
     there: dict[str, list[str]] = {}
     for item in objects:

@@ -40,7 +40,7 @@ RESTARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RenderRequest:
-    """Request for the files that start a run on a cluster.
+    """Request for the files that start a run, or a command, on a cluster.
 
     Args:
         name: of all objects.
@@ -58,7 +58,7 @@ class RenderRequest:
         disk: bytes of each volume.
         lang: language of the instructions.
         lab: the experiment's file, if it is not one of dualml's own.
-        token: of the run.
+        token: secret by which the nodes authenticate one another; drawn at random by default.
         is_command: whether ``words`` are a command, started once in each container.
         mindspore: whether its workers need MindSpore's scheduler.
         folder: on this machine, mounted by Compose into the containers of a command.
@@ -140,7 +140,8 @@ def escape_dollars(words: Sequence[str]) -> list[str]:
 
 
 def only_backend(word: str | None) -> str:
-    """Return the backend if ``--backend`` names exactly one; an empty text otherwise.
+    """Return the backend if ``word``, the value of ``--backend``, names exactly one; an empty text
+    otherwise, also for None.
 
     Raises:
         UserError: an unknown name.
@@ -226,12 +227,13 @@ def check_launch(backend: str, nodes: int, ranks: int) -> None:
 def make_render_request(
     experiment: Experiment, request: RunRequest, **options: Any
 ) -> RenderRequest:
-    """Make the request from the options, after checking them.
+    """Make the request that renders a run, from its options after checking them.
 
     Args:
         experiment: that is run.
         request: for the run.
-        options: those of ``dualml submit``, with numbers parsed.
+        options: those of ``dualml submit``, with numbers parsed, and ``words``, the arguments of
+            ``dualml run``.
 
     Raises:
         UserError: it cannot be rendered; the text has the remedy.

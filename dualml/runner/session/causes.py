@@ -24,14 +24,19 @@ def find_causes(
     quiet: bool = False,
     most: int = 3,
 ) -> list[JsonObject]:
-    """Find where and why backends differ or fail, if any do, and return it; an empty list if there
-    is nothing to explain.
+    """Search for the causes of differences and failures in a run by replays, and return the
+    findings, a dict each; an empty list if every comparison is as expected and no trial has failed.
 
-    The run folder gets ``findings.json`` and, with the log of the searches, ``search.jsonl``.
+    The run folder gets ``findings.json``, where each finding also has a text, and the log of the
+    search, ``search.jsonl``; both are written even if there is nothing to explain.
 
     Args:
+        folder, plan: the run.
         environs: backend → variables of its workers; those of further backends are added.
-        most: maximum number of differences to explain.
+        verdicts: the comparisons of the run's trials.
+        words: messages in the user's language, for the progress.
+        quiet: whether to show no progress.
+        most: maximum number of findings.
     """
     from dualml.experiment.store.findings import write_findings
     from dualml.parity.finder.find import find_all, is_suspicious

@@ -28,11 +28,12 @@ Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 
 
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
-    """Write fits, predictions for other numbers of ranks, and slowdowns to ``cost.json``, the fits
-    also to files for `dualml simulate`, and return the record.
+    """Fit the α–β model to the collectives that the run's trials have timed. Write the fits, their
+    predictions for other numbers of ranks, and slowdowns by stragglers to ``cost.json``, the fits
+    also to one file per backend and number of ranks for `dualml simulate`, and return the record.
 
-    Return None, and write nothing, where no collective was timed, or `locate_ranks` finds no single
-    topology.
+    Return None, and write nothing, where no collective was timed, or where some ranks shared a
+    machine and others did not.
     """
     measured, place = measurements(folder), locate_ranks(folder)
     if not measured or place is None:
@@ -66,7 +67,8 @@ def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
 
 
 def measurements(folder: RunFolder) -> Measured:
-    """Return the rows of all micro-benchmarks that ended well, by (backend, number of ranks)."""
+    """Return the rows of the micro-benchmarks of collectives, of all trials that ended
+    successfully, by (backend, number of ranks); empty if there are none."""
     measured: dict[tuple[str, int], list[CollectiveRow]] = {}
     for trial in folder.trials.values():
         record = COLLECTIVES.read_if_present(folder.trial_folder(trial.key))
@@ -76,11 +78,11 @@ def measurements(folder: RunFolder) -> Measured:
 
 
 def locate_ranks(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
-    """Return the topology of the micro-benchmarks' ranks, and backend → engine where the engine
-    matters.
+    """Return the topology of the ranks that ran micro-benchmarks: ``Topology()`` where each was on
+    a machine of its own, with a dict backend → communication engine, or a shared topology where all
+    used the cores of one machine, with an empty dict.
 
-    Either each rank was on a machine of its own, or all shared the cores of one. None: a mixture of
-    both, which no single link describes, or no measurement.
+    None for a mixture of both, which no single link describes, and without a successful benchmark.
     """
     machines, engines = set[int | None](), dict[str, str]()
     for trial in folder.trials.values():
@@ -151,7 +153,8 @@ class MeanStepTime:
 
 def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanStepTime | None:
     """Compute the step time of a trial from the times that its ``n`` ranks recorded, from update
-    ``since`` (from 1) on; None if those of a rank are missing or damaged."""
+    ``since`` (from 1) on; None if those of a rank are missing or damaged, or there are no such
+    updates."""
     try:
         times = TIMES.read_all(folder.trial_folder(key), n)
     except UserError:
@@ -166,10 +169,13 @@ def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanS
 def slowdowns(
     folder: RunFolder, plan: Plan, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
-    """Return, for every successful trial with a straggler, its mean step time, since the straggler
-    is slow, divided by that of the same trial without one: ``measured``, and ``predicted`` (None
-    without a fit), with ``backend``, ``seed``, ``arm`` and ``base``, the other arm. Trials without
-    a partner or without recorded times are left out."""
+    """Return a row for every successful trial with a straggler whose partner, the trial without
+    one, has recorded times as well.
+
+    Each has ``backend``, ``seed``, ``arm``, ``base`` (the partner's arm), ``measured``, the mean
+    step time since the straggler is slow divided by that of the partner, and ``predicted``, the
+    same ratio by the α–β model (None without a fit).
+    """
     arms = plan.experiment.arms
     contrast = ConfigDiff(arms)
     nbytes = plan.spec.nbytes()
@@ -193,8 +199,19 @@ def slowdowns(
 def predicted_slowdown(
     arm: Arm, plain: MeanStepTime, nbytes: int, fits: Fits | None, topology: Topology
 ) -> float | None:
-    """Predict the time of an update with the straggler, divided by the time without it; None where
-    there is no fit for the strategy, and for ZeRO and unequal cuts, which the model lacks."""
+    """Predict the time of an update with the arm's straggler, divided by the time without it.
+
+    Args:
+        arm: with a straggler (`Arm.slow`).
+        plain: measured step time of the same arm without the straggler.
+        nbytes: bytes of the model's parameters.
+        fits: of the backend with this number of ranks; None if there are none.
+        topology: where the ranks are.
+
+    Returns:
+        The ratio; None where there is no fit for the strategy, and for ZeRO and unequal cuts of the
+        vector, which the model lacks.
+    """
     assert arm.slow is not None
     if arm.zero or arm.aggregation.cut != "equal":  # messages of its own
         return None

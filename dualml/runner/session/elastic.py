@@ -25,19 +25,20 @@ def current_ranks(trial: TrialRecord, plan: Plan) -> int:
 
 
 def resize_trials(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
-    """Resize every trial that has not ended and has several ranks to ``ranks`` ranks.
+    """Resize every trial that has not ended and has several ranks to ``ranks`` ranks: convert its
+    checkpoints and record the change in ``run.json``.
 
     Args:
         folder: of the run.
         plan: of the run.
-        ranks: None to keep the number of the last start.
+        ranks: None to change nothing and keep the number of the last start.
 
     Returns:
-        The plan with those numbers.
+        The plan with the numbers of ranks that these trials now have.
 
     Raises:
-        UserError: there is no such trial, or one cannot be resized, or its ranks hold different
-            weights; nothing was changed.
+        UserError: with ``ranks``, there is no such trial, or one cannot be resized, or its ranks
+            hold different weights; nothing was changed.
     """
     pending = [t for t in folder.pending() if plan.experiment.arms[t.arm].world_size > 1]
     if ranks is not None:
@@ -51,7 +52,9 @@ def resize_trials(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
 
 
 def check_resize(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int) -> None:
-    """Raise `UserError` where a trial cannot be resized to ``ranks`` ranks."""
+    """Raise `UserError` where one of the ``pending`` trials cannot be resized to ``ranks`` ranks,
+    with the reason, or where there is none; nothing is changed. A trial that has this number
+    already is accepted."""
     if not pending:
         raise UserError(
             f"--world-size {ranks}: no trial of {folder.path} that has not ended has several ranks"

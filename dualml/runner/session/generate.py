@@ -122,11 +122,16 @@ def generate(
 def find_trained_weights(
     folder: RunFolder, trials: Sequence[TrialRecord], specs: dict[str, ModelSpec]
 ) -> tuple[TrialRecord, ModelSpec, Arrays]:
-    """Return the first trial that has weights, with its model and the weights, final or of a
-    checkpoint.
+    """Return the first of the trials that has weights, its model, and the weights by name: the
+    final ones, or else those of its last checkpoint.
+
+    Args:
+        folder: of the run.
+        trials: the trials to look at, in this order.
+        specs: arm → model.
 
     Raises:
-        UserError: there is none, or the weights belong to another model.
+        UserError: no trial has weights, or the weights belong to another model.
     """
     for trial in trials:
         place, spec = folder.trial_folder(trial.key), specs[trial.arm]
@@ -153,8 +158,8 @@ def generate_tokens(
     draw: np.random.Generator,
     length: int,
 ) -> list[int]:
-    """Sample ``length`` tokens after ``stream``, and return them without it. The model sees as many
-    preceding tokens as in training. Token 0, for unknown words, is never sampled."""
+    """Sample ``length`` tokens after the tokens ``stream``, and return only the new ones. The model
+    sees as many preceding tokens as in training. Token 0, for unknown words, is never sampled."""
     (context,) = model.spec.input_shape
     seen = list(stream)
     window = np.zeros((1, context), np.int64)

@@ -27,7 +27,8 @@ def resume_command(folder: RunFolder) -> str:
 
 
 def notices_before(request: RunRequest, folder: RunFolder, words: Messages) -> list[str]:
-    """Return the notices before the first trial."""
+    """Return the lines to print before a run's first trial: on its dataset, on threads taken by
+    other processes, and on trials resumed with another number of ranks."""
     lines = [*data_notices(folder, words), *thread_notices(request, folder, words)]
     return [*lines, *resize_notices(folder, words)]
 
@@ -55,7 +56,8 @@ def thread_notices(request: RunRequest, folder: RunFolder, words: Messages) -> l
 
 
 def resize_notices(folder: RunFolder, words: Messages) -> list[str]:
-    """Return notices of the trials that resume with another number of ranks."""
+    """Return a notice for each trial that has not ended and was resized to another number of
+    ranks."""
     changes = [(trial, trial.resized[-1].describe()) for trial in folder.pending() if trial.resized]
     return [
         words("run.resized", arm=trial.arm, seed=trial.seed, backend=trial.backend, **told)

@@ -68,11 +68,12 @@ class FrozenRun:
 
 
 def open_run(request: RunRequest, held: contextlib.ExitStack) -> FrozenRun:
-    """Freeze the plan of a new run, or open the folder of the run to resume, and lock the folder
-    for as long as ``held`` is open.
+    """Freeze the plan of a new run in its new folder, or open the folder of the run to resume, and
+    lock the folder for as long as ``held`` is open. In a resumed folder, what earlier starts
+    announced to other ranks is removed.
 
     Raises:
-        UserError: wrong input.
+        UserError: wrong input, or another process has locked the folder.
     """
     if request.resume is None:
         frozen = freeze_plan(request)

@@ -29,8 +29,8 @@ EVERY_S = 10.0
 
 
 class LogTicker:
-    """A thread that prints ``line()`` whenever nothing was printed for ``every`` seconds, while the
-    block is open."""
+    """A context manager whose thread prints ``line()`` whenever nothing was printed for ``every``
+    seconds, until its block is left."""
 
     def __init__(self, console: Console, line: Callable[[], str], every: float = EVERY_S) -> None:
         self.console, self.line, self.every = console, line, every
@@ -122,8 +122,9 @@ class RemainingTime:
 
 
 class ProgressDisplay:
-    """A `Listener` of `run_trials` that shows the current trial, its phase, and every trial that
-    ended.
+    """A `Listener` that shows the current trial, its phase, and every trial that ended; it is
+    called as ``display(trial, event)``. This base class shows nothing; the displays derived from it
+    do.
 
     Args:
         work: trial to run → its amount of work, to estimate the remaining time.
@@ -151,7 +152,7 @@ class ProgressDisplay:
         return self.words.get(f"run.phase.{phase}", phase)
 
     def print_line(self, text: str | Text) -> None:
-        """Print a line that stays; here nothing, as if quiet."""
+        """Print a line that stays on the screen; this base class prints nothing."""
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
         """Show the progress of the current trial: its name, its phase, and the fields ``done``,
@@ -266,7 +267,8 @@ class ProgressLines(ProgressDisplay):
 def make_progress_display(
     work: Mapping[Key, float], words: Messages, *, quiet: bool = False
 ) -> ProgressDisplay:
-    """Make the display: bars on a terminal, lines elsewhere, nothing if ``quiet``."""
+    """Make the display of trials: bars if standard error is a terminal, else lines; one that shows
+    nothing if ``quiet``. ``work`` is the trials to run, each with its amount of work."""
     if quiet:
         return ProgressDisplay(work, words)
     kind = ProgressBars if Console(stderr=True).is_terminal else ProgressLines
@@ -274,7 +276,8 @@ def make_progress_display(
 
 
 def trial_summary(name: str, trial: TrialRecord, words: Messages) -> Text:
-    """Return the line of a trial that has ended."""
+    """Return the line of a trial that has ended: a coloured mark, its ``name`` and its result, or
+    why it is not ``ok``."""
     if trial.status == "ok":
         key = "run.measured" if trial.final_loss is None else "run.ok"
         return Text.assemble(("✓ ", "green"), words(key, name=name, **trial.describe()))

@@ -67,8 +67,9 @@ class RankGroup:
 
     @contextlib.contextmanager
     def prepare(self) -> Iterator[TrainingRanks]:
-        """Write the job files and provide the ranks of this machine, ready to be started; record
-        the time of the trials and remove what the ranks left when the block is left."""
+        """Write the trials' job files, and yield the ranks of this machine, which the caller
+        starts; when the block is left, record the time of the current trial and remove the files
+        through which the ranks met."""
         info, arm, folder = self.info, self.arm, self.frozen.folder
         share = share_cores(
             arm, info, folder.run.options, self.environs[info.name], is_external=self.is_external
@@ -116,7 +117,8 @@ class RankGroup:
                 shutil.rmtree(rendezvous_path(place), ignore_errors=True)
 
     def announce_trials(self, launch: ExternalLaunch, places: Sequence[Path], threads: int) -> None:
-        """Announce the trials to the ranks that somebody else has started."""
+        """Announce trials, with their folders ``places`` and the ``threads`` of each rank, to the
+        ranks that an external launcher or the user has started."""
         names = [str(place.relative_to(self.frozen.folder.path)) for place in places]
         coming = Announcement(
             places=names, backend=self.info.name, threads=threads, start=launch.start
@@ -124,8 +126,9 @@ class RankGroup:
         announce(self.frozen.folder.path, self.number, coming)
 
     def record_end(self, ended: GroupResult) -> None:
-        """Record how the ranks ended, once they are gone; a failure that a rank on another machine
-        has reported explains it."""
+        """Record in the run folder how the ranks ended, once they are gone; where a rank that
+        somebody else has started reported a failure that explains the end better, that one is
+        recorded."""
         if self.is_external:
             ended = combine_results(ended, self.frozen.folder.path, self.number)
         self.records.record_end(ended)
@@ -189,8 +192,10 @@ class RankGroup:
         JOB.write(place, job)
 
     def rendezvous(self) -> str:
-        """Return the rendezvous of the ranks: the launcher's, the one of the run's options,
-        ``env://``, or a free port of this machine."""
+        """Return the address at which the ranks form their process group: that of the arm's
+        launcher; the one of the run's options where this process starts all ranks; a free port of
+        this machine for ranks on other machines, unless torchrun or msrun started them; else
+        ``env://``."""
         if launcher := self.arm.launcher:
             return self.info.launchers[launcher].rendezvous
         if self.external_launch is None:

@@ -149,8 +149,8 @@ def lead_hosts(request: RunRequest, path: Path, held: contextlib.ExitStack) -> R
 
 
 def restart_request(request: RunRequest, launcher: ExternalLaunch) -> RunRequest:
-    """Return a request that resumes the run, where the launcher starts its ranks once more;
-    otherwise the request unchanged."""
+    """Return a request that resumes the run in ``request.out``, if the launcher has started its
+    ranks again and that folder has a run; otherwise the request unchanged."""
     path = request.out
     if not launcher.start or request.resume or path is None or not (path / RUN.name).exists():
         return request

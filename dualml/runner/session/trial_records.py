@@ -34,7 +34,8 @@ class TrialRecords:
     """The records of the trials of a group, which its ranks run one after the other.
 
     Attributes:
-        keys: the trials.
+        frozen: the run.
+        keys: the trials, each as (arm, backend, seed).
         listen: called as ``listen(trial, event)`` with each event of a trial.
         trial_index: index of the current trial in ``keys``; their number after the last one.
         start_time: when the current trial started, on the clock of `time.monotonic`.
@@ -54,15 +55,17 @@ class TrialRecords:
         return self.frozen.plan.experiment.arms[self.keys[0][0]].world_size > 1
 
     def refuse(self, status: Status, why: str) -> None:
-        """Record that the ranks of these trials cannot be started."""
+        """Record in the run folder that none of these trials can be started, with ``status`` and
+        the reason ``why``, and report the end of each to the listener."""
         for key in self.keys:
             trial = self.frozen.folder.change(key, status=status, reason=why, wall_s=0.0)
             self.frozen.folder.write()
             self.listen(trial, {"phase": "end"})
 
     def record_end(self, ended: GroupResult) -> None:
-        """Record how the ranks ended, once they are gone: the current trial failed, or, of a single
-        rank, ended well."""
+        """Record how the ranks ended, once they are gone: the current trial failed or, with a
+        single rank, succeeded. Nothing is recorded if several ranks ended after their last
+        trial."""
         if not self.has_several_ranks and not ended.reason and not ended.code and ended.results:
             self.finish_trial(ended.results[0])
         elif self.trial_index < len(self.keys):
@@ -82,14 +85,15 @@ class TrialRecords:
         return self.frozen.folder.change(self.keys[self.trial_index], **values)
 
     def add_elapsed(self) -> None:
-        """Record the current trial's seconds so far, with those of earlier launches; do nothing
-        once all trials have ended."""
+        """Set the current trial's seconds so far, with those of earlier launches, in memory; do
+        nothing once all trials have ended."""
         if self.trial_index < len(self.keys):
             self.update_trial(wall_s=self.elapsed_before + time.monotonic() - self.start_time)
 
     def on_event(self, rank: int, event: JsonObject) -> None:
-        """Handle an event of a rank's process: rank 0's progress, and the end of a trial; ignore
-        other ranks."""
+        """Handle an event of a rank's process: of rank 0, pass its progress (an event with
+        ``phase``) to the listener, and record the end of a trial (``settled``); ignore other
+        ranks."""
         if self.trial_index < len(self.keys) and rank == 0:
             if event.get("event") == "settled":
                 self.finish_trial(event)
@@ -139,9 +143,10 @@ class TrialRecords:
 
 
 def rank_times(place: Path, plan: Plan, arm: str) -> dict[str, Any]:
-    """Return how each rank spent its time, ``ranks``, from the records the ranks wrote, and the
-    ``communication_share``; for a split model ``ranks``, and further facts of the timeline as
-    ``split``. Empty if a record is missing or damaged."""
+    """Return how the ranks of the trial in the folder ``place`` spent their time, from the records
+    they wrote: ``ranks``, a dict per rank, and ``communication_share``; for a split model
+    ``ranks``, and further facts of the timeline as ``split``. Empty if a record is missing or
+    damaged."""
     settings, split_plan = plan.experiment.arms[arm], plan.splits.get(arm)
     n = settings.world_size
     try:

@@ -55,8 +55,9 @@ def iterate_groups(
 
 
 def group_trials(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
-    """Group the trials whose ranks can be started once: by backend, number of ranks and other
-    settings.
+    """Group trials whose ranks can be started once, and return the keys (arm, backend, seed) of
+    each group: trials with several ranks by backend, number of ranks and other settings, each
+    single-rank trial on its own.
 
     Groups with few ranks come first, and short single-rank trials before long ones: the first
     verdict of a run is available when both backends have ended one arm.

@@ -15,7 +15,8 @@ from dualml.runner.session.progress import ProgressDisplay
 
 
 class VerdictListener:
-    """A `Listener` of `run_trials` that shows the verdicts of an arm after its last trial."""
+    """A `Listener` that passes each event on to ``progress`` and, when the last trial of an arm and
+    a seed has ended, shows the verdicts between its backends."""
 
     def __init__(self, folder: RunFolder, progress: ProgressDisplay, words: Messages) -> None:
         self.folder, self.progress, self.words = folder, progress, words
@@ -34,8 +35,8 @@ class VerdictListener:
                 self.show_verdicts(trial.arm, trial.seed)
 
     def show_verdicts(self, arm: str, seed: int) -> None:
-        """Judge the trials of an arm and a seed, and print their verdicts, except those that only
-        all seeds together decide."""
+        """Judge the trials of an arm and a seed, and print a line per comparison, except those that
+        only all seeds together decide. Nothing is written into the run folder."""
         from dualml.parity.judge import judge_run
         from dualml.parity.statistics import LEGITIMATE
         from dualml.report.columns import VERDICT_TONES

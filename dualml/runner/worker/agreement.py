@@ -72,8 +72,9 @@ class RankConsistencyCheck:
         self.checks = [dict(check) for check in earlier]
 
     def compare_weights(self, step: int) -> None:
-        """Compare the ranks' weights after update ``step``, if it is one of the steps to check; all
-        ranks call it. Of the records, the first and the last are kept.
+        """Compare the ranks' weights after update ``step`` and record the result in `checks`, of
+        which the first and the last are kept. Do nothing for updates that are not in `steps`, and
+        where no weights have to be equal. All ranks call it.
 
         Raises:
             TrialError: copies differ by more than rounding explains.
@@ -101,7 +102,10 @@ class RankConsistencyCheck:
 
     def finish(self, pace: StepTimer) -> dict[str, Any]:
         """Compare the bytes sent per update by all ranks with the closed form, if both are known,
-        and return the record of all checks (`AgreementRecord`); all ranks call it.
+        and return the record of all checks, the content of an `AgreementRecord`; all ranks call it.
+
+        Args:
+            pace: the step timer of this rank, with the bytes it has sent.
 
         Raises:
             TrialError: fewer bytes were sent than the closed form requires, or averaging with
@@ -231,8 +235,8 @@ def digest_array(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def sketch_array(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a sketch of an array: its norm, followed by one sum with random signs for each of at
-    most `BLOCKS` blocks.
+    """Return a sketch of an array, float64: its norm, followed by one sum with random signs for
+    each of at most `BLOCKS` blocks; the signs are the same in every call.
 
     The distance of two sketches estimates the distance of the arrays: the squared difference of
     each block's sum has the squared difference of the block's elements as its expectation.

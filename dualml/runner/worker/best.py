@@ -34,7 +34,7 @@ class BestCheckpoint:
         self, step: int, validation: Score, test: Score, weights: Callable[[], Arrays]
     ) -> None:
         """Keep the weights after update ``step`` if their validation loss is smaller than any
-        before; NaN is not. ``weights`` is called only then.
+        before; a loss that is NaN never is. ``weights`` returns them, and is called only then.
 
         The test set is scored at every evaluation, so that the reported test score belongs to the
         kept weights; it takes no part in the choice.

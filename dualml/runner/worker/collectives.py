@@ -30,8 +30,14 @@ def time_collectives(
 
     All ranks call it. The result is the trial's summary, without the rows.
 
+    Args:
+        arm: with ``strategies``, ``sizes`` (bytes) and ``seconds``.
+        comm: the process group; None for a single rank, which is refused.
+        folder: of the trial.
+        emit: called with the progress after each measurement.
+
     Raises:
-        TrialError: the result of a strategy is not the sum, or there is a single rank (None).
+        TrialError: the result of a strategy is wrong, or there is a single rank.
     """
     if comm is None:
         raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
@@ -61,16 +67,21 @@ def time_collectives(
 
 
 def measure_strategy(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
-    """Measure one strategy on one message size; all ranks call it.
+    """Measure one aggregation strategy on vectors of one size, after a check of its result; all
+    ranks call it.
 
     Args:
+        comm: the process group.
         name: of the strategy.
-        nbytes: size of the float32 vector that is summed.
+        nbytes: size of the float32 vector that is aggregated.
         seconds: target duration of all repetitions, of which there are 3 to 60.
 
     Returns:
         A row of ``collectives.json``: the seconds from a common start until the last rank has the
-        sum (median and quartiles), and each rank's traffic.
+        result (median and quartiles), and each rank's traffic.
+
+    Raises:
+        TrialError: the result is wrong, see `verify_sum`.
     """
     way, length = strategy(name), nbytes // 4
     whole = np.arange(length, dtype=np.float32) % PERIOD

@@ -17,9 +17,10 @@ from dualml.runner.worker.setup import TrialSetup
 
 
 def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays) -> None:
-    """Draw perturbed runs of the updates up to the last traced one, as many as the plan asks for;
-    draws already in ``envelope.json`` are kept. All ranks call it; rank 0 writes the file after
-    each draw. The model is left perturbed.
+    """Repeat the updates up to the last traced one with perturbed weights and (in all repetitions
+    but one) with samples in another order, as often as the plan asks for, and measure the rounding
+    envelope. Repetitions already in ``envelope.json`` are kept. All ranks call it; rank 0 writes
+    the file after each. The model is left perturbed.
 
     Args:
         trial: the trial, already trained.

@@ -53,7 +53,7 @@ def evaluate(
     comm: Communicator | None = None,
     root: int | None = None,
 ) -> Score:
-    """Evaluate the model on samples ``index`` of ``x``, ``y``.
+    """Evaluate the model on samples ``index`` of ``x``, ``y``; nothing is changed.
 
     With ``comm`` the ranks share the chunks that one rank would evaluate, and all get the score.
     Nothing is padded, and sums are made in the same order, so the score equals that of one rank to
@@ -93,8 +93,8 @@ def evaluate(
 
 
 def score_from_rows(rows: NDArray[np.float64], classes: int) -> Score:
-    """Compute the score from an engine's test output (N, 3): label, predicted class and loss of
-    each sample."""
+    """Compute the score from rows (N, 3) that an engine's own test wrote: label, predicted class
+    and loss of each sample."""
     labels, predicted = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
     counts = np.bincount(labels * classes + predicted, minlength=classes**2)
     confusion = counts.reshape(classes, classes)

@@ -18,8 +18,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def divergence_remedy(rule: OptimizerSpec) -> str:
-    """Return the advice for a diverged loss: a lower learning rate and, if the optimizer's ``eps``
-    is 0, a larger ``eps``."""
+    """Return the advice for a diverged loss, part of an error message: a lower learning rate and,
+    if the optimizer's ``eps`` is 0, a larger ``eps``."""
     lower = f"lower the learning rate (lr = {rule.lr:g})"
     return f"{lower}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else lower
 

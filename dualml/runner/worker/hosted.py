@@ -38,8 +38,8 @@ def launched_rank_and_size(backend: str) -> tuple[int, int, list[str]]:
 
 
 def main(path: str, backend: str, folders: list[Path]) -> None:
-    """Report this rank to the owner, at the Unix socket ``path``, and run its part of the trials,
-    or the launcher's helper; then exit the process."""
+    """Report this rank to the process that owns the ranks, which listens at the Unix socket
+    ``path``, and run its part of the trials, or the launcher's helper; then exit the process."""
     rank, size, helper = launched_rank_and_size(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)

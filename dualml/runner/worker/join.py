@@ -27,14 +27,15 @@ def run_as_rank(
     work: Work,
     started: int | None = None,
 ) -> Any:
-    """Run the work of one rank of an arm, or of all of them where ranks are threads.
+    """Run the work of one rank of an arm, or of all of them where ranks are threads. Several
+    processes first meet in ``folder`` and form a process group, so all ranks call it.
 
     Args:
         rank: of this process.
         plan: the frozen plan.
         job: the job file of the trial.
         folder: where the ranks find one another.
-        emit: sends events to the owner.
+        emit: sends events to the process that started this one.
         work: called with the backend and the communicator, which is None for a single rank.
         started: number of ranks that an external launcher has started; a single process does all of
             the work by itself, as a user's script would.
@@ -44,6 +45,7 @@ def run_as_rank(
 
     Raises:
         TrialError: the launcher started a number of ranks that is neither one nor the arm's.
+        CommunicationError: a rank is missing, or has another plan.
     """
     from dualml.backend import backends
 
@@ -124,7 +126,8 @@ def join_group(
 
 
 def single_rank_group(backend: Any) -> Any:
-    """Return a process group of one rank, for code that is written for several."""
+    """Return the communicator of a process group that has this process as its only rank, for code
+    that is written for several."""
     from dualml.algorithms.communicator import MemoryStore, RankContext
     from dualml.backend import ProcessGroups, backends
     from dualml.backend.reference.communicator import Switchboard, ThreadCommunicator

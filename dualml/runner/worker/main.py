@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def main(rank: int, folders: list[Path], size: int | None = None, channel: Any = None) -> None:
-    """Run a rank's part of the trials, report the summary of the last one to the owner, and exit
-    the process.
+    """Run a rank's part of the trials, report the summary of the last one to the process that
+    started this one, and exit the process.
 
     Args:
         rank: of this process.
@@ -56,9 +56,9 @@ class RankTrials:
     Args:
         plan: the frozen plan.
         folders: of the trials; a single rank that no external launcher started runs only the first.
-        emit: sends events to the owner.
+        emit: sends events to the process that started this one.
         rank: of this process.
-        size: see `main`.
+        size: number of ranks that an external launcher has started; None without one.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class RankTrials:
     def measure_trial(
         self, folder: Path, backend: Any, comm: Any
     ) -> Iterator[tuple[Callable[..., None], JsonObject]]:
-        """Measure the resources of a trial while the block runs it. Provide the function that it
-        calls with its progress, and the dict into which it puts its summary; that of rank 0 is
-        written to ``result.json``, with the environment."""
+        """Measure the resources of a trial while the block runs it. Yield the function that the
+        block calls with its progress, and the dict into which it puts its summary; at the end the
+        environment is added, and rank 0 writes the dict to ``result.json``."""
         from dualml.common.machine import affinity_and_load, peak_memory_mb
         from dualml.experiment.store.trial import RESULT
         from dualml.launch.usage.sampler import sample_usage
@@ -137,8 +137,9 @@ class RankTrials:
     def make_trial(
         self, folder: Path, backend: Any, comm: Any, emit: Callable[..., None]
     ) -> TrialRunner:
-        """Make the training of one trial; several ranks first check that they hold the same initial
-        weights."""
+        """Make the training of the trial in ``folder``, ready for its first update or to be
+        resumed. Several ranks first check that they hold the same initial weights, so all ranks
+        call it."""
         from dualml.experiment.store.trial import JOB
         from dualml.runner.worker.setup import RankResources
         from dualml.runner.worker.trial import TrialRunner
@@ -157,8 +158,9 @@ class RankTrials:
         return trial
 
     def samples_for(self, arm: str, rank: int, backend: Any) -> Any:
-        """Return the samples and labels that a rank reads for an arm; ranks that are threads of one
-        process share what it has read."""
+        """Return the samples that the stages of ``rank`` need for an arm: inputs, labels, or both;
+        they are read from disk on first use. Ranks that are threads of one process share what it
+        has read."""
         from dualml.backend import backends
         from dualml.experiment.samples import load_samples
 

@@ -56,8 +56,15 @@ class ModelCache:
 def make_buckets(
     training: Training, settings: Aggregation, buckets: list[list[str]], comm: Communicator
 ) -> GradientBuckets:
-    """Make the gradient buckets of a model: the framework's native data parallelism, buckets that
-    overlap with the backward pass, or plain ones."""
+    """Make the buckets that sum a model's gradients over the ranks: the framework's native data
+    parallelism, buckets that overlap with the backward pass, or plain ones.
+
+    Args:
+        training: the model.
+        settings: the aggregation of the arm, which decides the kind.
+        buckets: the parameter names in each bucket; ignored for native data parallelism.
+        comm: the communicator; unused by plain buckets.
+    """
     if settings.strategy == NATIVE:
         return training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
     if settings.overlap:

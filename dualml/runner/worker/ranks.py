@@ -24,7 +24,7 @@ class SingleRank:
     """Coordination of a trial with a single rank, which decides by its own clock.
 
     Args:
-        trainer: makes the updates; what is particular to its strategy is asked of it.
+        trainer: makes the updates, and decides what depends on the strategy.
         folder: of the trial.
         feed: samples of each update.
 
@@ -70,8 +70,9 @@ class SingleRank:
     def describe_samples(
         self, seen: SampleDigest, updates: int
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return, for each rank to which samples are assigned, ``n``, the samples it trained on in
-        ``updates`` updates, and their ``sha256``; and the combined digest of all."""
+        """Return the samples trained on in the first ``updates`` updates: for each rank to which
+        samples are assigned their number ``n`` and digest ``sha256``, in the order of ranks; and
+        the combined digest of all."""
         chains = self.gather_rank_digests(seen)
         counts = [self.feed.count_sample_gradients(updates)]
         if len(chains) > 1:
@@ -80,12 +81,13 @@ class SingleRank:
         return own, combined_digest(chains)
 
     def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
-        """Return the sample digest of every rank to which samples are assigned, by rank."""
+        """Return rank → sample digest, for every rank to which samples are assigned."""
         return dict(seen.rank_digests)
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Return the batch with its samples in another order, for a perturbed run: inside of each
-        rank's part only, because the assignment of samples to ranks is not a rounding effect."""
+        """Return the batch of update ``step`` with its samples in another order, for perturbed run
+        number ``draw``: inside of each rank's part only, because the assignment of samples to ranks
+        is not a rounding effect."""
         if self.trainer.takes_parts:
             return [shuffle_batch(part, seed, draw, step) for part in batch]
         groups = self.trainer.interchangeable(batch)
@@ -112,7 +114,8 @@ class SingleRank:
         return True
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """Return the ``numbers`` of all ranks, one dict per rank; here those of the only one."""
+        """Return the ``numbers`` of all ranks, one dict per rank in the order of ranks; here a list
+        with the given dict alone."""
         return [numbers]
 
     def sent_bytes(self) -> int | None:
@@ -128,7 +131,8 @@ class SingleRank:
         return evaluate(self.trainer.model, x, y, index, classes)
 
     def finish(self) -> None:
-        """Put the model into its final state after the last update, and write this rank's times."""
+        """Put the model into its final state after the last update, and write this rank's times
+        into the trial's folder; all ranks call it."""
         trainer = self.trainer
         trainer.finish_training()
         if trainer.timeline is not None:
@@ -152,8 +156,9 @@ class MultiRank(SingleRank):
         self.comm, self.sockets = comm, comm.sockets
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Return a batch of every size that occurs, each with the number of an update in which the
-        ranks communicate; ``chunk`` is ignored."""
+        """Return a batch of every size that occurs in ``updates`` updates, each with the number of
+        an update in which the ranks communicate; ``chunk`` is ignored. The trainer is told that a
+        warm-up begins."""
         self.trainer.begin_warm_up()
         whole = not self.trainer.takes_parts
         typical = self.feed.representative_steps(combined=whole, updates=updates)
@@ -211,16 +216,17 @@ class MultiRank(SingleRank):
         return [dict(zip(numbers, row, strict=True)) for row in known]
 
     def sent_bytes(self) -> int | None:
-        """Return the bytes that this rank has sent so far, once all ranks have come here; None
-        where they cannot be counted."""
+        """Return the bytes that this rank has sent so far, once all ranks have come here, which all
+        call it; None where they cannot be counted."""
         self.max_over_ranks(0.0)
         return self.comm.count_sent_bytes()
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
-        """Evaluate by the ranks that `Trainer.scored_by` names, or by the model's own means if it
-        has any; text is always evaluated by dualml. None on a rank that does not take part."""
+        """Evaluate by the model's own means if it has any, else on the ranks that
+        `Trainer.scored_by` names; text is always evaluated by dualml. All ranks call it; None on a
+        rank that does not take part."""
         trainer = self.trainer
         rows = trainer.evaluate_by_itself(x[index], y[index]) if classes else None
         if rows is not None:
@@ -233,5 +239,6 @@ class MultiRank(SingleRank):
         return evaluate(trainer.model, x, y, index, classes, self.comm, root)
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of ranks, and the fields of their strategy."""
+        """Return the number of ranks as ``world_size``, and further fields about the ranks that
+        their trainer adds."""
         return {"world_size": self.size, **self.trainer.summary()}

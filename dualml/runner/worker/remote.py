@@ -50,8 +50,9 @@ def connect_to_rank0(run: Path) -> RemoteRunFolder | None:
 
 
 def store_for(trial: Path) -> Store:
-    """Return the store through which the ranks of a trial (or of a replay, which belongs to no run)
-    find one another."""
+    """Return the key-value store through which the ranks of a trial (or of a replay, which belongs
+    to no run) find one another: files in the folder, or on rank 0's machine where this worker does
+    not see the run folder."""
     path = rendezvous_path(trial)
     if worker_credentials() is None or (there := connect_to_rank0(run_folder_of(trial))) is None:
         return FileStore(path)

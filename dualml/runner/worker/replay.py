@@ -53,10 +53,15 @@ class TrialReplay:
     def replay_updates(self, states: States, draws: int) -> tuple[Arrays, dict[str, float]]:
         """Replay each update from its recorded state, unperturbed and with ``draws`` perturbations.
 
+        Args:
+            states: update → the weights and the optimizer state before it.
+            draws: number of perturbed repetitions of each update.
+
         Returns:
-            All tensors of each unperturbed update, and the width of the rounding envelope of each
-            tensor but the data: the largest relative distance of a draw. Keys ``plain …`` hold the
-            width of the draw that keeps the samples in their order. No draws, no widths.
+            All tensors of each unperturbed update, under ``STEP/PHASE/TENSOR``; and, under the same
+            keys, the width of the rounding envelope of each tensor but the data: the largest
+            relative distance of a repetition. Keys ``plain …`` hold the width of the repetition
+            that keeps the samples in their order. Without repetitions there are no widths.
         """
         arrays: Arrays = {}
         widths: dict[str, float] = {}
@@ -83,11 +88,13 @@ class TrialReplay:
     def replay_update(
         self, weights: Arrays, state: dict[str, Arrays], step: int, batch: Any, probe: Any = None
     ) -> Arrays:
-        """Replay one update and return all of its tensors.
+        """Replay one update and return all of its tensors, under keys ``PHASE/TENSOR``: ``data``,
+        ``forward``, ``loss``, ``gradient``, ``update``, ``state``, and ``aggregation`` where ranks
+        share the batch.
 
         Args:
             weights, state: before the update.
-            step: number of the update.
+            step: number of the update, from 1.
             batch: sample indices.
             probe: the batch whose activations are recorded, where ``batch`` is shuffled.
         """

@@ -17,10 +17,10 @@ from dualml.runner.worker.join import run_as_rank
 
 
 def reference_plan(plan: Plan, name: str) -> Plan:
-    """Return the plan with one arm changed to what the reference supports.
+    """Return the plan with the arm ``name`` changed to what the reference backend supports.
 
     A framework's native data parallelism becomes all_reduce, and remote procedure calls become
-    messages; both follow the same update rule. Every exact strategy becomes all_reduce, too, so
+    messages; both follow the same update rule. Every exact strategy becomes all_reduce as well, so
     that an error in a strategy does not affect the reference.
     """
     arm = plan.experiment.arms[name]
@@ -37,8 +37,8 @@ def reference_plan(plan: Plan, name: str) -> Plan:
 
 
 def run_replay(emit: Emitter) -> JsonObject:
-    """Run the replay that ``job.json`` describes, as one rank, and return an empty result: the
-    tensors are in files. Folder and rank come from the command line."""
+    """Run the replay that ``job.json`` describes, as one rank, and return an empty dict: the
+    tensors are in files. Rank and folder are the first two arguments of the command line."""
     from dualml.experiment.samples import load_samples
     from dualml.experiment.store.plan import plan_folder, restore_plan
     from dualml.experiment.store.replays import REPLAY_JOB

@@ -58,7 +58,7 @@ class RankResources:
 
 
 class TrialSetup:
-    """A trial before its first update.
+    """A trial of one rank before its first update: plan, samples, trainer and model are ready.
 
     Args:
         plan: the frozen plan.
@@ -158,8 +158,9 @@ class TrialSetup:
     def make_sharded_trainer(
         self, comm: Communicator | None, models: ModelCache, key: str
     ) -> Trainer:
-        """Make the trainer of a sharded model. One that is offloaded may have a single rank, and is
-        not cached: its files are in the trial's folder."""
+        """Make the trainer of a model that is sharded (ZeRO) or offloaded, cached under ``key``.
+        One that is offloaded may have a single rank (``comm`` None), and is not cached: its files
+        are in the trial's folder."""
         arm, backend = self.arm, self.backend
         group, recipe = single_rank_group(backend) if comm is None else comm, self.training_spec
         model: ShardedModel
@@ -207,8 +208,8 @@ class TrialSetup:
         return str((*key, arm.plan_precision, arm.recompute))
 
     def training_spec(self) -> TrainingSpec:
-        """Make the training config; it is not kept, because for a partition by features it holds a
-        copy of the training set."""
+        """Make the config from which a backend makes the model and its optimizer; it is made anew
+        in each call, because for a partition by features it holds a copy of the training set."""
         s = self.samples
         return self.plan.training_spec(self.arm, self.seed, s.train_x, s.train_y)
 

@@ -82,9 +82,16 @@ class TrialRunner(TrialSetup):
         self.spent[what] += time.perf_counter() - begin
 
     def finish(self, seconds: float) -> dict[str, Any]:
-        """Draw the envelope where rounding matters, and return the summary of a training whose
-        updates took ``seconds``; on ranks other than 0 only the fields about the ranks. Rank 0
-        writes weights and trace, each rank removes its checkpoint. All ranks call it."""
+        """Return the summary of a training whose updates took ``seconds``; on ranks other than 0
+        only the fields about the ranks. All ranks call it.
+
+        Before that it checks losses, weights and ranks, measures the rounding envelope where
+        rounding matters (which leaves the model perturbed), and removes this rank's checkpoint;
+        rank 0 writes weights and trace.
+
+        Raises:
+            TrialError: a check fails.
+        """
         agreement = self.consistency_check.finish(self.step_timer) if self.consistency_check else {}
         moved = self.offload_stats()
         self.ranks.finish()
@@ -166,7 +173,8 @@ class TrialRunner(TrialSetup):
 
     def warm_up(self) -> None:
         """Check the loaded weights, then compile every batch shape before the clock starts, by
-        updates that are undone, and measure the memory of an update."""
+        updates that are undone, and measure the memory of an update. All ranks call it;
+        `TrialError` if the weights are not those of the plan."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
         begin = time.perf_counter()
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
@@ -184,7 +192,11 @@ class TrialRunner(TrialSetup):
     def train(self) -> float:
         """Make all updates from the last checkpoint on, if there is one, with their checks, traces,
         evaluations and checkpoints; return the seconds that the updates alone took, with those
-        before a resumption."""
+        before a resumption. All ranks call it.
+
+        Raises:
+            TrialError: a check fails, such as a loss that diverges.
+        """
         updates = self.schedule.updates
         progress = self.resume()
         records = RecordWriter(self.folder, self.ranks.rank, progress.records)
@@ -245,7 +257,8 @@ class TrialRunner(TrialSetup):
         return seconds
 
     def make_consistency_check(self, progress: Progress) -> RankConsistencyCheck | None:
-        """Make the consistency checks for the updates to come; None for a single rank."""
+        """Make the checks that the ranks train one model, for the updates after ``progress``; None
+        for a single rank. All ranks call it, as it measures their traffic."""
         if not isinstance(self.ranks, MultiRank) or self.ranks.size == 1:
             return None
         return RankConsistencyCheck(
@@ -278,8 +291,9 @@ class TrialRunner(TrialSetup):
             upload_outputs(self.folder)
 
     def resume(self) -> Progress:
-        """Load the last checkpoint and return its progress; where this rank can read none, or the
-        ranks' steps differ, reset the trial and return the progress of a new one."""
+        """Load the last checkpoint and return its progress. Where this rank can read none, or the
+        ranks' steps differ, reset the trial, remove its best weights and its envelope, and return
+        the progress of a new one. All ranks call it."""
         checkpoint = None
         try:
             checkpoint = load_checkpoint(self.folder, self.ranks.rank)
@@ -320,8 +334,8 @@ class TrialRunner(TrialSetup):
         )
 
     def run_steps(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
-        """Make the updates ``first`` … ``last`` without a synchronisation in between; return the
-        seconds they took and the loss of each."""
+        """Make the updates ``first`` … ``last`` without a synchronisation in between, and note
+        their samples; return the seconds they took and the loss of each. All ranks call it."""
         sent, elapsed = self.ranks.sent_bytes(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.trainer.mean_losses(self.trainer.run_steps(batches, first))
@@ -333,8 +347,8 @@ class TrialRunner(TrialSetup):
         return spent, losses
 
     def write_losses(self, records: RecordWriter, first: int, last: int) -> None:
-        """Record the losses of the updates ``first`` … ``last``, and what was measured beside
-        them."""
+        """Write the losses of the updates ``first`` … ``last`` to the records, and what the trainer
+        measured in them."""
         n, more = len(self.samples.train_y), self.trainer.pop_measurements()
         with self.timed("write"):
             for step in range(first, last + 1):
@@ -380,8 +394,8 @@ class TrialRunner(TrialSetup):
         records.flush()
 
     def classification(self) -> ClassificationContent:
-        """Return the classification report, of the best weights where they are kept, else of the
-        final ones."""
+        """Return the classification report on the test set, of the best weights where they are
+        kept, else of the final ones."""
         confusion = self.best.facts.get("confusion") or self.confusion
         names = self.plan.data["classes"]
         return classification_report(confusion, names)

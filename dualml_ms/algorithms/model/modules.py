@@ -22,8 +22,8 @@ def zero_parameter(name: str, *shape: int) -> ms.Parameter:
 
 
 class LowPrecisionCast(nn.Cell):
-    """Round to the nearest number of a low-precision type (`dualml.algorithms.precision`), in the
-    backward pass, too.
+    """Round to the nearest number of a low-precision type, ``bf16`` or ``fp16``
+    (`dualml.algorithms.precision`), and round the gradient likewise in the backward pass.
 
     On a CPU MindSpore's only bfloat16 kernels are casts and additions: no product, no convolution,
     not even a reshape. So bfloat16 numbers are stored in float32, and multiplied and added there,
@@ -38,7 +38,8 @@ class LowPrecisionCast(nn.Cell):
 
     @property
     def precision_policy(self) -> Implementation:
-        """Implementation of the type, for the run's records."""
+        """Implementation of the type on this device, native or composed of float32 operations, for
+        the run's records."""
         if self.compute_type == self.type:
             return Implementation("native", str(self.type))
         return Implementation(
@@ -66,7 +67,7 @@ class LowPrecisionDense(nn.Dense):
 
 
 class LowPrecisionConv2d(nn.Conv2d):
-    """`nn.Conv2d` in low precision."""
+    """`nn.Conv2d` in low precision; weights and bias are cast by ``lower`` where they are used."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Bias(nn.Cell):
 
 
 class LowPrecisionBias(Bias):
-    """`Bias` in low precision."""
+    """A `Bias` whose parameter is cast to low precision by ``lower`` where it is used."""
 
     def __init__(self, size: int, lower: LowPrecisionCast) -> None:
         super().__init__(size)
@@ -149,7 +150,8 @@ class Halve(nn.Cell):
         self.sides, self.rows = ops.Split(0, 2), ops.Split(1, 2)
 
     def parts(self, x):
-        """Return left and right pixels of all pairs, then top and bottom of the larger ones."""
+        """Return four tensors: the left and the right pixels of all pairs, then the top and the
+        bottom ones of the larger of each."""
         left, right = self.sides(x.reshape(-1, 2).swapaxes(0, 1))
         top, bottom = self.rows(ops.maximum(left, right).reshape(-1, x.shape[3]))
         return left, right, top, bottom
@@ -217,7 +219,9 @@ class LayerNorm(nn.LayerNorm):
 
 
 class Attention(nn.Cell):
-    """Multi-head attention, written out as for PyTorch."""
+    """Multi-head attention between all positions (B, T, 3·D) → (B, T, D), without its linear
+    layers; ``causal``: no position sees later ones. Written out with the operations of
+    `dualml_torch`."""
 
     def __init__(self, heads: int, causal: bool) -> None:
         super().__init__()
@@ -262,7 +266,7 @@ class Rows(nn.Cell):
 
 
 class MeanPool(nn.Cell):
-    """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
+    """Average over the positions that hold a token, by the mask ``here``, (B, T, D) → (B, D)."""
 
     def construct(self, x, here=None):
         """Return the mean of ``x`` (B, T, D) over the positions where ``here`` (B, T) is true, or

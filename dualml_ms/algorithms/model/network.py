@@ -33,13 +33,17 @@ def attribute_name(name: str) -> str:
 
 
 def layer_kind(layer: Layer) -> int:
-    """Return the kind of a layer, one of `CELL`, `CARRY` (a stateful cell), and the stack
-    operations `BRANCH`, `MERGE`, `SWAP` and `DROPOUT`."""
+    """Return the kind of a layer: `BRANCH`, `MERGE`, `SWAP` or `DROPOUT`, which `ModelPart`
+    computes itself; `CARRY`, a stateful cell; or `CELL`, any other."""
     return CARRY if carries_state(layer) else KINDS.get(type(layer), CELL)
 
 
 class ModelPart(nn.Cell):
     """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+
+    The layers work on a stack of tensors: its top, the last one, is what a layer transforms;
+    `Branch` pushes a copy of it, which `Merge` later adds to the top and removes; `Swap` exchanges
+    the top two.
 
     Args:
         depth: number of values on the stack before the layers.
@@ -48,7 +52,7 @@ class ModelPart(nn.Cell):
             and states are zeros.
         precision: type of the products (`dualml.algorithms.precision`); parameters are always
             float32.
-        before: which of the values before the layers are in low precision.
+        before: for each value on the stack before the layers whether it is in low precision.
         others: canonical name → parameter, of previous parts, with which it may share some.
 
     Attributes:
@@ -102,12 +106,14 @@ class ModelPart(nn.Cell):
         self.blocks: list[LayerBlock] = []
 
     def set_recompute(self, groups: Groups) -> None:
-        """Set the layers that are recomputed in the backward pass, in place of any set before."""
+        """Set the layers whose activations are computed again in the backward pass instead of
+        saved, in place of any set before: groups of consecutive layers' names."""
         self.blocks = [LayerBlock(self, some) for some in layer_spans(self.layers, groups)]
 
     def share_parameters(self, known: dict[str, ms.Parameter]) -> None:
-        """Share parameters between layers, under the name of the layer that owns them; ``known``,
-        name → parameter, has those of earlier parts and is extended."""
+        """Let layers that share a parameter with another layer use its tensor, under the name of
+        the layer that owns it. ``known``, name → parameter, has those of earlier parts and is
+        extended."""
         for name, layer in self.layers:
             for leaf, full in canonical_parameter_names(name, layer).items():
                 if layer.parameter_owner(name, leaf) == name:
@@ -120,8 +126,9 @@ class ModelPart(nn.Cell):
                     getattr(cell, leaf).name = full
 
     def construct(self, *arguments):
-        """Return the stack after the layers, a tuple with the top last. Arguments: the stack before
-        them, then their masks and states."""
+        """Return the stack after the layers, a tuple with the top last. Arguments: the values of
+        the stack before them, one by one, then the Dropout masks and initial states in layer order,
+        if any."""
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.run_blocks(arguments[: self.depth], masks, self.padding_mask(arguments[0]))
 
@@ -131,7 +138,13 @@ class ModelPart(nn.Cell):
         return x != PADDING if self.computes_padding_mask else None
 
     def run_blocks(self, values, masks, here=None):
-        """Return the stack after the layers, of which some may be recomputed."""
+        """Return the stack (see `ModelPart`) after the layers, a tuple, from that before them,
+        ``values``; layers chosen by `set_recompute` are recomputed in the backward pass.
+
+        Args:
+            masks: Dropout masks and initial states, in layer order; may be empty.
+            here: which positions hold a token, (B, T), for layers that need a padding mask.
+        """
         if len(self.blocks) == 0:
             return self.walk(values, masks, here, self.training)[-1]
         for i in range(len(self.blocks)):
@@ -143,9 +156,12 @@ class ModelPart(nn.Cell):
         return values
 
     def walk(self, values, masks, here=None, learning=True):
-        """Return the stack before the first layer and after each layer.
+        """Return the stacks (see `ModelPart`) before the first layer and after each layer, a tuple
+        of tuples: one more than layers.
 
         Args:
+            values: the stack before the first layer.
+            masks: Dropout masks and initial states, in layer order; may be empty.
             here: which positions hold a token, (B, T), for layers that need a padding mask.
             learning: whether batch normalization uses the batch's statistics, and updates the
                 running ones.
@@ -154,8 +170,9 @@ class ModelPart(nn.Cell):
         return stacks
 
     def walk_with_states(self, values, masks, here=None, learning=True):
-        """Return the stacks as `walk`, and the final states of stateful layers that were given
-        initial ones."""
+        """Return two tuples: the stacks as `walk` returns them for the same arguments, and the
+        final states of the stateful layers in order, empty if ``masks``, with their initial states,
+        is empty."""
         kept, x, used = values[:-1], values[-1], 0
         stacks, states = (values,), ()
         for i in range(len(self.order)):
@@ -196,12 +213,14 @@ class ModelPart(nn.Cell):
         return {name: own[name] for name in parameter_shapes(self.layers)}
 
     def statistics(self) -> dict[str, ms.Parameter]:
-        """Return the running statistics by canonical name, in the order of the layers."""
+        """Return the running statistics of batch normalization by canonical name, in the order of
+        the layers; empty if there are none."""
         own = {parameter.name: parameter for parameter in self.untrainable_params()}
         return {name: own[name] for name in buffer_shapes(self.layers)}
 
     def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters and running statistics."""
+        """Copy ``weights``, canonical name → array, into all parameters and running statistics of
+        these layers; others are ignored. Raise KeyError for a missing one."""
         for name, parameter in (self.canonical() | self.statistics()).items():
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
 
@@ -221,7 +240,8 @@ class Network(ModelPart):
         self.set_recompute(recompute)
 
     def construct(self, x, *masks):
-        """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
+        """Return the float32 logits of samples ``x``. While training, ``masks`` are those of the
+        Dropout layers and initial states of stateful layers, in layer order."""
         return self.run_blocks((x,), masks, self.padding_mask(x))[-1].astype(ms.float32)
 
     def forward_with_states(self, x, *masks):
@@ -232,10 +252,10 @@ class Network(ModelPart):
 
 
 class LayerBlock(ModelPart):
-    """Consecutive layers of a part, with its cells: takes the values before them, their masks, and
-    a padding mask if one of them needs it.
+    """A span of consecutive layers of a `ModelPart`, with the part's own cells: takes the stack
+    values that go into them, their masks, and a padding mask if one of them needs it.
 
-    If they are recomputed, MindSpore's compiler inserts their operators a second time in the
+    If the span is recomputed, MindSpore's compiler inserts its operators a second time in the
     backward pass.
     """
 
@@ -267,15 +287,16 @@ class LayerBlock(ModelPart):
 
 class LayerOutputs(nn.Cell):
     """A cell that returns loss and predicted class of every sample, then the outputs of every layer
-    in order."""
+    in order, of a ``network`` with the cell ``loss``."""
 
     def __init__(self, network: Network, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
         self.network, self.loss = network, loss
 
     def construct(self, x, y):
-        """Return a tuple for samples ``x`` and labels ``y`` in evaluation mode: the sample losses,
-        the predicted classes, and the output of every layer."""
+        """Return a flat tuple for samples ``x`` and labels ``y`` in evaluation mode: the sample
+        losses, the predicted classes, then the output of every layer, in float32 if the network is
+        in low precision."""
         after = self.network.walk((x,), (), self.network.padding_mask(x), False)
         logits = after[-1][-1].astype(ms.float32)
         outputs = (self.loss.sample_losses(logits, y), ops.argmax(logits, -1))

@@ -31,7 +31,9 @@ class Written(nn.Cell):
 
 
 def cell_source(network: Network) -> str:
-    """Return the source of a cell that takes the same inputs as the network."""
+    """Return the Python source of a cell class ``Written``, made of a network, that calls its
+    layers one by one. It takes the network's inputs: samples, then the masks of the Dropout
+    layers."""
     cells, calls, depth, masks = list[str](), list[str](), 0, list[str]()
     if network.spec.needs_padding_mask:
         calls.append("here = x != 0")
@@ -53,9 +55,9 @@ def cell_source(network: Network) -> str:
 
 
 def convert_to_o1(network: Network) -> nn.Cell:
-    """Return a cell of level O1 that shares the network's parameters; its generated source lies in
-    a temporary folder as long as the cell exists. The LayerNorm cells of ``network`` itself are
-    replaced by MindSpore's."""
+    """Return a cell that computes the network at level O1 of MindSpore's mixed precision and shares
+    its parameters; its generated source lies in a temporary folder as long as the cell exists. The
+    LayerNorm cells of ``network`` itself are replaced by MindSpore's."""
     folder = TemporaryDirectory(prefix="dualml-o1-")
     name = f"written_{Path(folder.name).name.replace('-', '_')}"
     path = Path(folder.name) / f"{name}.py"
@@ -79,8 +81,8 @@ def convert_to_o1(network: Network) -> nn.Cell:
 
 
 def native_layer_norm(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
-    """Return MindSpore's LayerNorm with the parameters of ``cell``: the rewriting confuses a class
-    with a base of the same name."""
+    """Return MindSpore's own LayerNorm with the parameters of ``cell``, for level O1, whose
+    rewriting confuses a class with a base of the same name."""
     norm = nn.LayerNorm((layer.features,), epsilon=layer.eps)
     norm.gamma, norm.beta = cell.weight, cell.bias
     return norm

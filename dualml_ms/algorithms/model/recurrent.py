@@ -77,7 +77,8 @@ class RNN(nn.RNN):
 
 
 class RecurrentOutputs(nn.Cell):
-    """A recurrent cell with an initial state that returns the outputs alone."""
+    """A wrapper of a recurrent cell that takes inputs and an initial state, and returns the outputs
+    alone."""
 
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -91,8 +92,8 @@ class RecurrentOutputs(nn.Cell):
 
 
 class LowPrecisionRecurrence(nn.Cell):
-    """A loop over positions, to which a recurrent cell passes its weights, with low-precision
-    weights."""
+    """A wrapper of ``rnn``, the loop over positions inside a recurrent cell, that casts the weights
+    to low precision by ``lower``."""
 
     def __init__(self, rnn: nn.Cell, lower: LowPrecisionCast) -> None:
         super().__init__()

@@ -55,6 +55,6 @@ def optimizer(
         learning_rate: one value per step or a schedule, in place of the rule's own ``lr``.
 
     Raises:
-        Unsupported: this backend has none.
+        Unsupported: this backend does not implement the rule.
     """
     return implementation(rule)(parameters, learning_rate, **asdict(rule))

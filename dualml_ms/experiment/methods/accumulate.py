@@ -42,11 +42,13 @@ class Method(TrainingMethod):
         return loss
 
     def run_steps(self, batches):
-        """Make an update for each batch, a tuple of arrays; return their mean losses."""
+        """Make an update for each batch, a tuple of arrays of samples, labels and masks; return
+        their mean losses on this process."""
         return [self.update(batch) for batch in batches]
 
     def update(self, batch):
-        """Make one update with up to four micro-batches of ``batch``; return its mean loss."""
+        """Make one update with ``batch``, a tuple of arrays, cut into four micro-batches (fewer if
+        it has fewer samples); return its mean loss on this process."""
         samples = len(batch[0])
         micro = [np.array_split(array, min(4, samples)) for array in batch]
         total = 0.0

@@ -59,6 +59,6 @@ class TrainingMethod(nn.Cell):
         self.weight = ms.Parameter(one, name="share", requires_grad=False)
 
     def run_steps(self, batches: Sequence[tuple[np.ndarray, ...]]) -> list[ms.Tensor]:
-        """Make an update for each batch, a tuple of samples, labels and masks; return their mean
-        losses."""
+        """Make an update for each batch in turn, a tuple of the arrays of samples, labels and
+        masks; return their mean losses before it."""
         return [self(*map(ms.Tensor.from_numpy, batch)) for batch in batches]

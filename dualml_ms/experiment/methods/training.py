@@ -78,15 +78,17 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         self.x, self.y = self.model_inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_network(self) -> Network:
-        """Make a network with the trial's initial weights, in training mode."""
+        """Make a network with the trial's initial weights, in training mode and not in low
+        precision."""
         network = Network(self.recipe.spec)
         network.load(self.recipe.weights)
         network.set_train()
         return network
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
-        """Make update ``step``; return this process's lazy mean loss, with the weight 1. ``weight``
-        is that of this loss in the mean over the processes."""
+        """Make update ``step`` with this process's samples ``batch``; return a list of one pair,
+        its lazy mean loss and 1. ``weight`` is the weight of this loss in the mean over the
+        processes."""
         if weight != self.weight:  # in an uneven last batch, and after it
             ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
             self.weight = weight
@@ -110,9 +112,9 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return [[(loss, 1.0)] for loss in losses]
 
     def _run_scaled_steps(self, given: Sequence[tuple[Array, ...]]) -> list[ms.Tensor]:
-        """Make updates one by one, record which the loss scaler skipped, and return their lazy
-        losses. Skips are found by the optimizer's own step counts, which are read together at the
-        end."""
+        """Make updates one by one, record in `skips` which of them the loss scaler skipped, and
+        return their lazy losses. Skips are found by the optimizer's own step counts, which are read
+        together at the end."""
         losses, counts = list[ms.Tensor](), [self.method.optimizer.global_step + 0]
         for batch in given:
             losses += self.method.run_steps([batch])
@@ -127,8 +129,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
 
     @contextmanager
     def _parallel_mode(self) -> Iterator[None]:
-        """Set the method's parallel mode, in which it is compiled, inside the block; the mode is
-        global."""
+        """Inside the block, set MindSpore's global parallel mode to the one in which the method was
+        made: data parallel mode, or nothing to set."""
         data = self.mode == [ms.ParallelMode.DATA_PARALLEL] and self.comm is not None
         with data_parallel_mode(self.comm) if data else nullcontext():
             yield
@@ -138,21 +140,23 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return x.astype(np.int32) if self.recipe.spec.takes_tokens else x
 
     def batch_arrays(self, part: Array, step: int) -> tuple[Array, ...]:
-        """Return samples, labels, and further inputs of the model for them in update ``step``."""
+        """Return samples and labels with the indices ``part``, and the masks of the model's Dropout
+        layers for them in update ``step``."""
         drawn = dropout_masks(self.recipe.spec, self.recipe.seed, step, part).values()
         return self.x[part], self.y[part], *drawn
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Return the SHA-256 of ``batch`` as the model receives it, and layer name → output for the
-        samples ``probe``, in evaluation mode."""
+        """Return the SHA-256 of the samples and labels with indices ``batch`` as the model receives
+        them, and layer name → output for the samples with indices ``probe``, in evaluation mode."""
         _, _, *outputs = self.evaluate_layers(self.x[probe], self.y[probe])
         names = [name for name, _ in self.eval_network.spec.layers]
         seen = (value.asnumpy()[: len(probe)] for value in outputs)
         return batch_digest(*self.fetch_batch(batch)), dict(zip(names, seen, strict=True))
 
     def evaluate_layers(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """Return the outputs of `LayerOutputs` for ``x`` and ``y``, repeated to the size of an
-        evaluation; a model that the method changes is evaluated by an unchanged copy."""
+        """Return the outputs of `LayerOutputs` for ``x`` and ``y``, which are repeated up to the
+        size of an evaluation if they are fewer: the outputs include the repeated ones. A model that
+        the method changes is evaluated by an unchanged copy."""
         if self.eval_network is not self.network:
             self.eval_network.load(self.weights())
         n = max(len(y), eval_batch_size(y))
@@ -179,24 +183,24 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        """Return copies of the optimizer state, empty if the method cannot be resumed, with the
-        skipped updates of a scaled loss."""
+        """Return copies of the optimizer state, state name → parameter name → array, empty if the
+        method cannot be resumed; with a loss scaler also which updates it skipped."""
         skips = self.skips.state(self._read_loss_scale()) if self.initial_scaler_values else {}
         return (
             state(self.method.optimizer, self.optimizer_names()) if self.is_resumable else {}
         ) | skips
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Return memory of weights, gradients and state; ``batch`` is ignored. A gradient has its
-        parameter's size, whether in a graph or in the sums of micro-batches: at every level of
-        mixed precision parameters stay float32 and are cast inside of the graph, where copies and
-        activations are not visible."""
+        """Return the bytes of weights, gradients and optimizer state; ``batch`` is ignored. A
+        gradient has its parameter's size, whether in a graph or in the sums of micro-batches: at
+        every level of mixed precision parameters stay float32 and are cast inside of the graph,
+        where copies and activations are not visible."""
         own = self.method.optimizer
         gradients = getattr(self.method, "sums", own.parameters)
         return MemoryUsage(nbytes(self.parameters.values()), nbytes(gradients), state_bytes(own))
 
     def optimizer_names(self) -> list[str]:
-        """Return the canonical names in the order of the optimizer."""
+        """Return the canonical names of the parameters in the order of the optimizer."""
         own = {id(parameter): name for name, parameter in self.parameters.items()}
         return [own[id(parameter)] for parameter in self.method.optimizer.parameters]
 

@@ -6,8 +6,9 @@ import contextlib
 
 
 def settle() -> None:
-    """Wait for late errors after a probe that raised: in PyNative mode an operator's error would
-    otherwise be raised again in whatever runs next."""
+    """Wait until MindSpore has run what is queued, and discard its errors, after a probe that
+    raised: in PyNative mode an operator's error would otherwise be raised again in whatever runs
+    next."""
     import mindspore
 
     with contextlib.suppress(RuntimeError):

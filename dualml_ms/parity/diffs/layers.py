@@ -13,8 +13,9 @@ from dualml.parity.diffs.inputs import normal
 
 
 def with_fixed_parameters(layer: nn.Cell) -> nn.Cell:
-    """Set each trainable parameter of a layer to 0.5 times normal numbers, with its number in the
-    order of the names as seed, the same on both sides, and return the layer."""
+    """Set each trainable parameter of a layer to 0.5 times normal numbers, equal in both
+    frameworks, and return the layer. The seed is the parameter's number, from 0, in the order of
+    the names."""
     for number, param in enumerate(sorted(layer.trainable_params(), key=lambda one: one.name)):
         param.set_data(0.5 * Tensor(normal(*param.shape, seed=number)))
     return layer

@@ -18,8 +18,7 @@ Numbers = dict[str, NDArray]
 
 def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0) -> Numbers:
     """Return name → weight, from `WEIGHTS`, after five steps of the optimizer that ``make`` returns
-    for the weights, with given gradients, ``scale`` times normal numbers, the same on both
-    sides."""
+    for the weights. The gradients are ``scale`` times normal numbers, equal in both frameworks."""
     weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
     optimizer = make(weights)
     for step in range(5):

@@ -181,8 +181,9 @@ def overflowing_update_equal() -> NDArray:
 
 
 def train_by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
-    """Return the weight (4, 8) of `train_three_updates` after three updates in a loop without
-    `Model`, which skips those whose gradients are not finite."""
+    """Return the weight (4, 8) of the layer of `train_three_updates` after three updates in a loop
+    without `Model`, scaled by ``scaler``, which skips those whose gradients are not finite; the six
+    samples are multiplied by ``size``."""
     net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
     optimizer, loss = nn.SGD(net.trainable_params(), learning_rate=0.1), nn.MSELoss()
     x, y = ms.Tensor(size * normal(6, 8, seed=1)), ms.Tensor(normal(6, 4, seed=2))
@@ -216,7 +217,7 @@ def unscale_in_place_equal() -> NDArray:
 
 
 def scaled_gradients() -> tuple[amp.DynamicLossScaler, Any]:
-    """Return a loss scaler with scale 1024, and a tuple with the scaled gradient (3,) of a
+    """Return a loss scaler with scale 1024, and a tuple with the gradient (3,), not unscaled, of a
     weight."""
     scaler = amp.DynamicLossScaler(1024, 2, 2000)
     weight = ms.Parameter(ms.Tensor(np.ones(3, np.float32)), name="weight")

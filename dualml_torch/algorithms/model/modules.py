@@ -91,7 +91,7 @@ class Rows(nn.Module):
 
 
 class MeanPool(nn.Module):
-    """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
+    """Average over the positions where the mask ``here`` is True, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
         """Return the mean (B, D) of ``x`` over the positions where ``here`` (B, T) is True, nan

@@ -9,8 +9,8 @@ Tensor = torch.Tensor
 
 
 def apply_reduction(each: Tensor, reduction: str) -> Tensor:
-    """Return the ``mean`` or ``sum`` of the losses ``each``; for any other name the losses
-    themselves."""
+    """Return the mean or the sum of the losses ``each`` if ``reduction`` is ``mean`` or ``sum``,
+    otherwise ``each`` itself."""
     return {"mean": each.mean, "sum": each.sum}.get(reduction, lambda: each)()
 
 

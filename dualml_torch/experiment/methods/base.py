@@ -59,18 +59,21 @@ class TrainingMethod(ABC):
 
     @abstractmethod
     def step(self, x: tuple[Tensor, ...], y: Tensor) -> Tensor:
-        """Make one update with the samples of this process and return their mean loss before it.
+        """Make one update with the samples of this process and return their mean loss before it, a
+        detached tensor.
 
         Args:
             x: inputs of the model: samples, and masks if it has Dropout.
+            y: labels.
         """
 
     def load_batches(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Distribute global batches, positions (n,), by a loader that the engine has prepared; only
-        methods that are ``prepared`` in `methods.toml` implement it.
+        """Distribute global batches, each the positions (n,) of samples, by a loader that the
+        engine has prepared. Only methods that are ``prepared`` in `methods.toml` implement it; this
+        base class raises NotImplementedError.
 
         Returns:
-            Positions, samples and labels of this process's part of each batch.
+            An iterator over (positions, samples, labels) of this process's part of each batch.
         """
         raise NotImplementedError
 

@@ -77,8 +77,8 @@ class Method(TrainingMethod):
                 p.data = p.data.new_empty(0)
 
     def criterion(self, outputs, y):
-        """Return the sum of the samples' losses times ``loss_factor``, so that the mean that the
-        engine takes is that over all samples."""
+        """Return the sum of the samples' losses times ``loss_factor``, chosen so that the mean over
+        micro-batches that the engine takes is the mean over all samples."""
         return self.whole_loss(outputs, y) * (len(y) * self.loss_factor)
 
     def step(self, x, y):
@@ -108,7 +108,8 @@ class Method(TrainingMethod):
 
 
 def stage_by_parameter(module, layers, parameters):
-    """Return parameter name → number of the stage, from 0, that has its layer."""
+    """Return parameter name → number of the stage, from 0, that has its layer, for the ``layers``
+    of a PipelineModule; ``parameters`` are name → parameter."""
     names = {id(p): name for name, p in parameters.items()}
     bounds = list(zip(module.parts, module.parts[1:], strict=False))
     return {

@@ -39,8 +39,9 @@ class Method(TrainingMethod):
 
 
 def shardable_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the model's direct children that have parameters; Unsupported if layers share one,
-    which FSDP would train twice."""
+    """Return the model's direct children that have parameters; raise Unsupported if any parameter
+    occurs twice in the model, shared by two layers or in a layer that is used twice: FSDP would
+    train it twice."""
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
         raise Unsupported(
             "fully_shard layer by layer trains what layers share as parameters of "

@@ -44,8 +44,9 @@ class Method(TrainingMethod):
 
 
 def init_state(optimizer):
-    """Put the rule's initial state into an optimizer before its first update: without one,
-    Horovod's broadcast makes an update with zero gradients, which counts as a step."""
+    """Put the rule's initial state and step count 0 into an optimizer in place, before its first
+    update: without a state, Horovod's broadcast makes an update with zero gradients, which counts
+    as a step."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             optimizer.state[p].update(step=0, **optimizer.initial_state(p, group))

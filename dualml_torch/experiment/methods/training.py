@@ -89,7 +89,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.applied_steps = True
 
     def make_network(self, weights: Mapping[str, Array]) -> Network:
-        """Make a network with these weights on the device."""
+        """Make a network of the trial's model with these weights on the device, in training
+        mode."""
         network = Network(self.recipe.spec).to(self.device)
         network.load(weights)
         return network

@@ -27,7 +27,8 @@ REPLAYED_RTOL, UNCHANGED_RTOL = 1e-3, 1e-6
 
 
 class LeafValues(dict[str, Value]):
-    """The values of a replay, as leaves of a graph of their own that are made when they are read.
+    """The values of a replay as a dict, whose entries are made when they are read; those that
+    depend on a trained parameter are leaves of a new graph, and only they are stored.
 
     Args:
         values: name → recorded tensor.
@@ -113,7 +114,8 @@ class BackwardReplay:
         }
 
     def find_unreliable(self) -> Iterator[str]:
-        """Yield the values whose gradient is not the sum of what the replayed calls pass on."""
+        """Yield the names of the values whose recorded gradient is not the sum of what the replayed
+        calls pass on, and of the inputs of calls that cannot be repeated alone."""
         sums: dict[str, Value] = {}
         for call in reversed(self.calls):
             names = call.output_names()
@@ -184,7 +186,8 @@ class BackwardReplay:
         return None if near & self.unreliable else self.propagate(change)
 
     def propagate(self, change: Mutation) -> Iterator[tuple[str, Value]]:
-        """Yield what `changed_gradients` returns.
+        """Yield the pairs of `changed_gradients`, parameter name and new gradient, for a mutation
+        that it accepts.
 
         Raises:
             LookupError: a gradient on the way cannot be replayed.

@@ -30,7 +30,9 @@ NUMBERS: dict[str, Value] = {}
 
 
 class MutatedCall(MutationTarget):
-    """A function call and the mutation that is applied to it; one method for each action."""
+    """A function call and the mutation that is applied to it, its ``change``; one method for each
+    action, which returns the result of the mutated call. Tensors are numbered as in ``tensors``,
+    all those among the arguments."""
 
     def set_attribute(self) -> Any:
         """Run the call with the argument named ``change.argument`` set to ``change.value``. With
@@ -83,7 +85,7 @@ class MutatedCall(MutationTarget):
 
     def transform_input(self) -> Any:
         """Run the call with the tensor number ``change.argument`` (from 0) transformed by
-        ``change.value``."""
+        ``change.value``, as `transform` takes it."""
         at = int(self.change.argument)
         moved, named = replace_tensor(
             self.args, self.kwargs, at, transform(self.change.value, self.tensors[at])
@@ -92,8 +94,8 @@ class MutatedCall(MutationTarget):
         return self.func(*moved, **named)
 
     def transform_weights(self) -> Any:
-        """Run the call with all its parameters, and all other tensors of one or two axes,
-        transformed by ``change.value``, as a recurrent cell's weights are."""
+        """Run the call with all its parameters, and all other tensors of one or two axes (such as a
+        recurrent cell's weights), transformed by ``change.value``, as `transform` takes it."""
         moved, named = self.args, self.kwargs
         for at, one in enumerate(self.tensors):
             if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
@@ -145,18 +147,20 @@ class MutatedCall(MutationTarget):
         )
 
     def pad_input(self) -> Any:
-        """Run the convolution or pooling with the padding ``change.value``, unequal at the two
-        sides."""
+        """Run the convolution or pooling with padding that is unequal at the two sides of an axis,
+        in the way ``change.value``, see `pad_asymmetrically`."""
         return pad_asymmetrically(
             str(self.change.value), self.func, self.name, self.args, self.kwargs
         )
 
     def replace_call(self) -> Any:
-        """Return the call's first tensor transformed by ``change.value``; the call is not made."""
+        """Return the call's first tensor transformed by ``change.value``, as `transform` takes it;
+        the call is not made."""
         return transform(self.change.value, self.tensors[0])
 
     def replace_function(self) -> Any:
-        """Call the function ``change.value`` of the same family in place of this one."""
+        """Call the function named ``change.value``, of the same family, in place of this one, see
+        `call_variant`."""
         return call_variant(str(self.change.value), self.func, self.name, self.args, self.kwargs)
 
     def call_twice(self) -> Any:
@@ -168,8 +172,9 @@ class MutatedCall(MutationTarget):
         return self.func(*moved, **self.kwargs)
 
     def transform_output(self) -> Any:
-        """Run the call and transform its first output by ``change.value``; ``from_input`` returns
-        the first input, permuted and reshaped, instead."""
+        """Run the call and return its result with the first output transformed by ``change.value``,
+        as `transform` takes it; for ``("from_input", *order)`` return the first input, with its
+        axes in this order, in the output's shape instead."""
         if self.change.value[0] == "from_input":
             shape = find_tensors(self.func(*self.args, **self.kwargs))[0].shape
             return self.tensors[0].permute(self.change.value[1:]).reshape(shape)
@@ -191,9 +196,10 @@ class MutatedCall(MutationTarget):
         )
 
     def replace_constants(self) -> Any:
-        """Run the call with a tensor of the other side, registered in `NUMBERS`, in place of the
-        tensor number ``change.argument``; if that is no number, return one in place of the result,
-        with the result's gradient."""
+        """Run the call with an array of the other framework's side, the tensor in `NUMBERS` that
+        ``change.value[0]`` names, in place of the tensor number ``change.argument``. If that is no
+        number, return such an array in place of the result; gradients flow as through the
+        result."""
         if isinstance(self.change.argument, int):  # a table of the other side
             at = int(self.change.argument)
             other = (
@@ -212,8 +218,8 @@ class MutatedCall(MutationTarget):
         return parts[0].reshape(own.shape).to(own.dtype)
 
     def set_norm_axis(self) -> Any:
-        """Run a weight norm along the axis ``change.value[0]``, with the length of the other side
-        that is registered in `NUMBERS` as ``change.value[1]``."""
+        """Run a weight norm along the axis ``change.value[0]``, with the lengths in `NUMBERS` of
+        the name ``change.value[1]``, which are the other framework's."""
         axis, name = self.change.value
         v = self.tensors[0]
         return self.func(v, NUMBERS[name].to(v), int(axis))

@@ -40,8 +40,9 @@ class MutationTarget:
 
 
 def call_form(call: MutationTarget) -> Any:
-    """Run the call in the form ``change.argument``: another divisor, epsilon, layout or gradient,
-    or twice (``twice_state``); a float ``change.value`` is the epsilon."""
+    """Run the call in another form, named by ``change.argument``, and return the result: with
+    another divisor, epsilon, layout or gradient, or twice (``twice_state``); a float
+    ``change.value`` is the epsilon."""
     given_values = BoundCall(call.func, call.name, call.args, call.kwargs).values
     if call.change.argument == "unbiased_state":
         return remember_biased_variance(call.func, call.args, call.kwargs, given_values)

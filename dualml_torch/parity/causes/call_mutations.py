@@ -20,7 +20,8 @@ Draw = Callable[[tuple[int, ...]], NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class MutatedFunction:
-    """A function under one mutation; several mutations of one call are nested.
+    """A function under one mutation, to call in its place; several mutations of one call are
+    nested.
 
     Attributes:
         draw: returns uniform numbers of a shape, for a Dropout.
@@ -46,8 +47,9 @@ class MutatedFunction:
 def replace_constant(
     change: Mutation, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """Return the arguments with the constant c = ``change.old`` replaced by ``change.value``, and 1
-    − c accordingly; only floats are, at any depth."""
+    """Return the arguments with each float equal to c = ``change.old`` replaced by
+    ``change.value``, and each equal to 1 − c by 1 − ``change.value``, inside of lists, tuples and
+    dicts, too."""
     old, new = float(change.old), float(change.value)
 
     def replace_value(one: Any) -> Any:
@@ -64,7 +66,8 @@ def replace_constant(
 def call_mutated(
     change: Mutation, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return the result of a call under one mutation.
+    """Return the result of calling ``func``, the operation ``name``, under one mutation, by its
+    action in `ACTIONS`.
 
     Raises:
         ValueError: an unknown action.

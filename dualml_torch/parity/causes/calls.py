@@ -17,7 +17,10 @@ class ReplayableCall:
     """A stored call, with its tensors by name.
 
     Args:
-        names: position among the leaves of the arguments → name of the tensor there.
+        func, name: the function, and the name of the operation.
+        leaves, spec: the arguments (args, kwargs), flattened by torch's ``tree_flatten``; None in
+            place of a tensor that has a name.
+        names: position among the leaves → name of the tensor there.
     """
 
     #: Running statistics, which the call updates in place: name → tensor.
@@ -78,8 +81,8 @@ class ReplayableCall:
 def replace_tensor(
     args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
-    """Return the arguments with tensor number ``at``, from 0 in order, replaced by ``value``; None
-    stands in its place."""
+    """Return positional and keyword arguments with tensor number ``at``, from 0 in the order in
+    which they occur, also inside of lists, replaced by ``value``, which may be None."""
     left = at
     for i, one in enumerate(args):  # most calls: no lists before it
         if isinstance(one, list | tuple | dict):

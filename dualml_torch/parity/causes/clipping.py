@@ -20,9 +20,10 @@ def replace_clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
     module of the optimizer's class alone.
 
     Args:
-        way: ``none``, ``each`` (every gradient by its own norm), ``value`` (elementwise),
-            ``squared`` (by the squared norm), ``limit`` (to the limit ``value``), ``eps``
-            (``value`` is added to the norm).
+        way: ``none`` (no clipping), ``each`` (every gradient by its own norm), ``value``
+            (elementwise), ``squared`` (by the squared norm), ``limit`` (to the limit ``value``),
+            ``eps`` (``value`` is added to the norm).
+        value: only used by ``limit`` and ``eps``.
     """
     spaces = [vars(utils), vars(sys.modules[type(optimizer).__module__])]
     kept = [

@@ -40,10 +40,13 @@ PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 
 class MutatingRecorder(Recorder):
-    """A recorder under which some operations and updates are mutated.
+    """A recorder under which some operations and updates are mutated: changed on trial, by a
+    `Mutation` each, to see whether the numbers become those of the other side.
 
     Attributes:
-        fused: whether functions with a decomposition are called as a whole.
+        changes: the mutations of the model's calls.
+        fused: whether functions that dualml can also compute by several calls are called as a
+            whole.
     """
 
     changes: Sequence[Mutation] = ()
@@ -56,8 +59,8 @@ class MutatingRecorder(Recorder):
     initial_weights: Mapping[str, torch.Tensor] | None = None
 
     def record_start(self) -> None:
-        """Record the initial weights, unless the trace has them: those that replays use, without a
-        copy."""
+        """Record the initial weights and buffers in the trace, unless it has them; where
+        `initial_weights` has them, that tensor's memory is used, without a copy."""
         if self.begun is self.trace:
             return
         self.begun, arrays = self.trace, self.trace.arrays
@@ -71,8 +74,8 @@ class MutatingRecorder(Recorder):
                 arrays[key] = value  # type: ignore[index]
 
     def make_tracer(self) -> MutatingTracer | None:
-        """Make the tracer of a step: one that also records calls for replays where `replays` says
-        so, or one that mutates; None if there is nothing to mutate."""
+        """Make the tracer of a step: one that also records calls for replays if `replays` is set,
+        else one that mutates; None if there is neither a tape nor anything to mutate."""
         known = dict(self.model.named_parameters())
         # Copies: the step writes into buffers.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
@@ -100,11 +103,14 @@ def empty_array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 class Explorer:
-    """Runs the steps of a comparison again, with mutations.
+    """Runs the steps of a comparison again, with mutations: changes of the model's or the
+    optimizer's operations on trial, see `dualml.parity.causes.mutation.Mutation`.
 
     Args:
+        recorder: recorder of the model, now in its initial state.
         make: makes the function of one step for a recorder, see `dualml_torch.models.step`.
-        inputs: of each step.
+        inputs: tensors that each step receives.
+        steps: number of steps of a run.
         folder: for the traces of whole runs, each of which is deleted when nobody needs it, and for
             the initial state; None keeps them in memory.
         recorded: name of a parameter or buffer → function that reads its initial value, if there is
@@ -143,8 +149,8 @@ class Explorer:
         torch.nn.Module.register_forward_hook(recorder.model, self.reorder_outputs)
 
     def reorder_outputs(self, model: Any, given: Any, outputs: Any) -> Any:
-        """Return the model's outputs, a tuple or list, reordered where a mutation says so; a
-        forward hook."""
+        """Return the model's outputs, a tuple or list, reordered where a mutation with the action
+        ``returned`` says so; a forward hook of the model."""
         for change in self.recorder.changes:
             if change.action == "returned" and isinstance(outputs, tuple | list):
                 outputs = type(outputs)(outputs[i] for i in change.value)
@@ -159,8 +165,8 @@ class Explorer:
         ]
 
     def choose_trained(self, changes: Sequence[Mutation]) -> set[str]:
-        """Train the parameters that are trained under these mutations and freeze all others; return
-        those that a mutation adds."""
+        """Let exactly the parameters require gradients that are trained under these mutations;
+        return the names that mutations with the action ``train`` add."""
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
         thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in self.recorder.model.named_parameters():
@@ -170,8 +176,8 @@ class Explorer:
         return thawed
 
     def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
-        """Return the gradients of the first step from the initial state under these mutations of
-        calls, without an update; nothing else is recorded."""
+        """Return the gradients of the first step, by parameter, from the initial state under these
+        mutations of calls; no update is made and no trace recorded."""
         recorder, optimizer = self.recorder, self.recorder.optimizer
         self.reset(changes)
         inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
@@ -185,7 +191,8 @@ class Explorer:
 
     def record(self, changes: Sequence[Mutation]) -> None:
         """Make the first step's forward and backward pass under these mutations, without an update,
-        and keep its calls for `probe` and `changed_gradients`; nothing if they are kept already."""
+        and keep its calls for `probe` and `changed_gradients`; do nothing if those of the same
+        mutations are kept already."""
         if self.recorded_changes == tuple(changes):
             return
         recorder, optimizer = self.recorder, self.recorder.optimizer
@@ -212,9 +219,9 @@ class Explorer:
     def changed_gradients(
         self, changes: Sequence[Mutation], change: Mutation
     ) -> Iterator[tuple[str, NDArray[Any]]] | None:
-        """Return the parameters whose gradients of the first step one more mutation changes, each
-        with its new gradient, see `BackwardReplay.changed_gradients`; None if only a whole backward
-        pass can tell."""
+        """Return the parameters whose gradients of the first step ``change`` alters when it is
+        added to ``changes``, each with its new gradient, see `BackwardReplay.changed_gradients`;
+        None if only a whole backward pass can tell."""
         self.record(changes)
         if self.replay is None or not self.replay.gradients:
             return None
@@ -228,9 +235,9 @@ class Explorer:
     def replay_updates(
         self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the weights after an update with each of these gradients in turn, from the initial
-        state, under mutations of the optimizer alone; the model is not run, and missing gradients
-        are None."""
+        """Return the weights after one update with each of these gradients (name → array) in turn,
+        from the initial state, under mutations of the optimizer alone; the model is not run, and
+        parameters without an array get None."""
         recorder = self.recorder
         self.reset(changes)
         with self.mutate_optimizer(changes, []):
@@ -343,8 +350,8 @@ class Explorer:
                 optimizer.state.pop(p, None)
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Return the further names of shared modules and parameters, each with the parameters below
-        it and their shapes."""
+        """Return the further names of shared modules and parameters of the model, each with the
+        parameters below it and their shapes, see `shared_names`."""
         return shared_names(self.recorder.model)
 
     def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
@@ -379,7 +386,7 @@ class Explorer:
             p.grad = None if array is None else self.recorder.tensor_like(array, p).clone()
 
     def settings(self) -> list[dict[str, Any]]:
-        """Describe the parameter groups of the optimizer, see
+        """Return one dict per parameter group of the optimizer, see
         `dualml_torch.parity.causes.update.describe_groups`."""
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
         return describe_groups(self.recorder.optimizer, names)
@@ -388,8 +395,8 @@ class Explorer:
     def probe(
         self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
-        """Replay a mutated call of the first step and the calls that depend on it, as far as their
-        inputs change.
+        """Replay one call of the recorded first step (`record`) under a mutation, then the calls
+        that depend on it, in order, as far as their inputs change.
 
         Args:
             calls: largest number of dependent calls to replay.
@@ -433,8 +440,9 @@ class Explorer:
             done += 1
 
     def swapped_values(self, change: Mutation) -> dict[str, Value]:
-        """Return name → value that a swap of parameters, or the use of another module's parameters,
-        puts in its place; empty if the other one is unknown."""
+        """Return name → value to use in its place for a mutation that swaps two parameters (action
+        ``parameters``) or uses another module's parameters (``borrow``); empty if the other one is
+        unknown."""
         assert self.replay is not None
         values = self.replay.values
         if change.action == "parameters":
@@ -457,8 +465,9 @@ class Explorer:
         overlay: dict[str, Value],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
-        """Replay two consecutive calls in swapped order, store the result in ``overlay`` under the
-        second one's name, and return whether ``visit`` wants to go on."""
+        """Replay two calls in swapped order, the first on the result of the second, store the
+        result in ``overlay`` under the second one's name, and return whether ``visit`` wants to go
+        on."""
         first, second = change.sites[0], change.sites[0] + int(change.value)
         replay = self.replay
         assert replay is not None
@@ -475,8 +484,9 @@ class Explorer:
         changes: Sequence[Mutation],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
-        """Replay call ``number``, store its changed outputs in ``overlay`` and visit each; return
-        whether ``visit`` wants to go on. Unchanged outputs are removed from ``overlay``."""
+        """Replay call ``number`` under ``changes`` and with the inputs in ``overlay``. Store its
+        changed outputs in ``overlay``, remove unchanged ones from it, and call ``visit`` with each
+        changed one; return False as soon as ``visit`` does, else True."""
         replay = self.replay
         assert replay is not None
         for i, value in enumerate(replay.run(number, overlay, changes)):

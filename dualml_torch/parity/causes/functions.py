@@ -35,8 +35,8 @@ def interleave(x: Value, axis: int, count: int) -> Value:
 
 
 def regroup(x: Value, axis: int, first: int, second: int) -> Value:
-    """Reorder an axis of ``first`` blocks with ``second`` blocks inside each, so that the inner
-    ones become the outer ones, such as heads and (queries, keys, values)."""
+    """Reorder an axis that is made of ``first`` blocks of ``second`` smaller blocks each, so that
+    the smaller ones become the outer ones, such as heads and (queries, keys, values)."""
     parts = x.unflatten(axis, (first, second, -1)).transpose(axis, axis + 1)
     return parts.flatten(axis, axis + 2)
 

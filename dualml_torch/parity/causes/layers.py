@@ -16,9 +16,10 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def norm_variant(form: str, name: str, given: Mapping[str, Any]) -> Value:
-    """Compute a normalization, by its arguments ``given``, in the changed ``form``, written out;
-    running statistics are neither used nor updated. ``name`` may also be a ``mean``, of squares,
-    which is then divided by one less.
+    """Return a normalization, computed from its arguments ``given`` with the one change ``form``
+    (``eps_outside``, ``unbiased``, ``uncentred``, ``detached``, …) instead of by the function
+    ``name``; running statistics are neither used nor updated. For ``mean``, of squares, the sum is
+    divided by one less.
 
     Raises:
         ValueError: a batch norm in evaluation mode has no such form.
@@ -82,7 +83,7 @@ def norm_variant(form: str, name: str, given: Mapping[str, Any]) -> Value:
 
 def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Compute a ``repeat_interleave`` so that the whole axis is repeated, one copy after the other,
-    instead of each element (shared heads)."""
+    instead of each element: another order of shared attention heads."""
     given = BoundCall(func, name, args, kwargs).values
     x, axis, times = given["self"], given["dim"], given["repeats"]
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
@@ -96,8 +97,9 @@ def mean_over_targets(func: Any, bound: BoundCall, with_ignored: bool) -> Value:
         with_ignored: whether the targets that the loss ignores count, too.
 
     Raises:
-        ValueError: the reduction is not a mean, the targets are no indices, or the number would not
-            mean anything else: no target is ignored, or there are no class weights.
+        ValueError: the reduction is not a mean, the targets are no indices, or the divisor would be
+            that of the mean: ``with_ignored`` but no target is ignored, or without it no class
+            weights.
     """
     given = bound.values
     target = given["target"]
@@ -215,8 +217,8 @@ def shifted_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], leng
 
 
 def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
-    """Run a transposed convolution without padding and crop its full output to the original size,
-    at its beginning, or at its end if ``way`` is ``behind``; for ``same…`` on both sides to input
+    """Run a transposed convolution without padding and cut its full output to the original size, at
+    its beginning, or at its end if ``way`` is ``behind``; for ``same…``, on both sides, to input
     length × stride."""
     given = bound.values
     stride, length = given["stride"], given["input"].shape[2:]

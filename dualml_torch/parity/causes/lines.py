@@ -42,9 +42,9 @@ def optimizer_file(optimizer: Any) -> str:
 def trace_calls(
     step: Callable[[], Any], files: Iterable[str], parameters: Sequence[Value]
 ) -> list[Operation]:
-    """Run ``step``, an optimizer's update, and return the operations that it calls from the lines
-    of some files, where the ``parameters`` and their gradients are called ``parameter:0``,
-    ``gradient:0``, …"""
+    """Run ``step``, an optimizer's update, and return the operations that it calls from source
+    lines in these ``files``. In them the ``parameters`` and their gradients are called
+    ``parameter:0``, ``gradient:0``, …"""
     tape = Tape(lambda one: one.detach().cpu().numpy().copy(), SKIPPED_FILES)
     for i, p in enumerate(parameters):
         tape.register(p, f"{PARAMETER}:{i}")
@@ -56,10 +56,11 @@ def trace_calls(
 
 
 class MutatedLines(TorchFunctionMode):
-    """A mode inside which some expressions of an optimizer call something else.
+    """A mode inside which some expressions of an optimizer's source call something else.
 
     Args:
-        changes: mutations with action ``line:…``; ``line`` is the key of the expression.
+        changes: mutations with action ``line:…``; ``line`` is the key of the expression,
+            ``LINE:EXPRESSION``.
         parameters: parameters that the optimizer updates.
     """
 
@@ -117,8 +118,8 @@ class MutatedLines(TorchFunctionMode):
         return result
 
     def call_line(self, key: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run the operation of an expression under its mutations and return the result; only the
-        first mutation for this operation counts."""
+        """Run the operation ``func`` of the expression ``key`` under the first mutation for it, if
+        any, and return the result."""
         for change in self.changes.get(key, ()):
             if change.operation != operation_name(func):
                 continue
@@ -157,7 +158,8 @@ class MutatedLines(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def latest_value(self, name: str, like: Value) -> Value:
-        """Return the latest result of an expression, or the current parameter or its gradient.
+        """Return the latest result of the expression ``name`` (its key), or the parameter that is
+        being updated, or its gradient, for their names in `optimizer_lines`.
 
         Raises:
             ValueError: there is no such value of the shape of ``like``.

@@ -36,12 +36,12 @@ def fill_masked_rows(call: MutationTarget) -> Any:
 
 
 def add_mask(call: MutationTarget, number: float) -> Any:
-    """Run a call of masked attention in which a number is added to masked scores.
+    """Run a call of masked attention in which a number is added to masked scores, in place of −∞.
 
     Masks by ``masked_fill`` and ``where``, and sums with a mask, still give −∞, so that the model
-    makes the same calls as before; beside their result they keep the scores with the number, which
-    the softmax takes. A ``masked_fill`` of weights, whose value is another one, returns its first
-    tensor as it is.
+    makes the same calls as before; beside their result, in the attribute `ADDED`, they keep the
+    scores with the number, which the softmax takes. A ``masked_fill`` of weights, whose value is
+    not −∞, returns its first tensor as it is.
     """
     if call.name == "softmax":
         moved, named = call.args, call.kwargs

@@ -69,8 +69,8 @@ def reverse_constants(call: MutationTarget) -> Any:
 
 
 def rotate_other_pairs(call: MutationTarget) -> Any:
-    """Run the call and reorder the last axis of its outputs ``change.value[1]`` (numbers from 0),
-    see `interleave` with ``change.value[0]`` blocks."""
+    """Run the call and return its outputs with the last axis of some reordered by `interleave`:
+    ``change.value`` is (number of blocks, numbers of the outputs from 0)."""
     blocks, indices = call.change.value
     result = call.func(*call.args, **call.kwargs)
     outputs = find_tensors(result)
@@ -81,7 +81,8 @@ def rotate_other_pairs(call: MutationTarget) -> Any:
 
 
 def copy_output(call: MutationTarget) -> Any:
-    """Run the call and return copies of its outputs, which share no memory with its arguments."""
+    """Run the call and return its result with copies of the tensors in it, which share no memory
+    with its arguments."""
     result = call.func(*call.args, **call.kwargs)
     for at, one in enumerate(find_tensors(result)):
         result = replace_tensor((result,), {}, at, one.clone())[0][0]
@@ -89,7 +90,8 @@ def copy_output(call: MutationTarget) -> Any:
 
 
 def copy_input(call: MutationTarget) -> Any:
-    """Run a call in place on a copy of its first tensor and return that."""
+    """Run the call, of a function that writes into its first tensor, on a copy of that and return
+    the result."""
     moved, named = replace_tensor(call.args, call.kwargs, 0, call.tensors[0].clone())
     return call.func(*moved, **named)
 

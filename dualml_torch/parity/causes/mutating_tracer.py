@@ -41,10 +41,14 @@ CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "by_value", "reroute",
 
 
 class MutatingTracer(OperationTracer):
-    """A tracer that mutates some of the calls it sees.
+    """A tracer that mutates some of the calls it sees and records them, mutated, in ``tape``.
 
     Args:
-        fused: whether functions with a decomposition are called as a whole.
+        changes: the mutations; those of single calls name these by their numbers in the tape
+            (``sites``).
+        parameters: name → parameter or buffer of the model.
+        fused: whether functions that dualml can also compute by several calls are called as a
+            whole.
         chance: source of random numbers.
         keeps_attention: whether fused attention is one call, unless ``fused`` is False.
     """
@@ -69,8 +73,8 @@ class MutatingTracer(OperationTracer):
         )
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call under all mutations that apply to it, keep its outputs by name and return its
-        result."""
+        """Run a call under all mutations that apply to it, store its outputs in `live_values` by
+        name and return its result."""
         number = len(self.tape.calls)
         func = self.mutate_function(number, with_size_checks(func, name), name)
         chosen = [
@@ -198,7 +202,8 @@ class MutatingTracer(OperationTracer):
         return changed
 
     def value_of(self, name: str) -> Value:
-        """Return the tensor of a name (``op:3``, ``parameter:w``) in the current step."""
+        """Return the tensor of a name (``op:3``, ``parameter:w``, ``input:0``) in the current step;
+        StopIteration or KeyError if there is none."""
         if name.startswith("parameter:"):
             return self.parameters[name.removeprefix("parameter:")]
         if name in self.live_values:
@@ -208,8 +213,8 @@ class MutatingTracer(OperationTracer):
     def swap_parameters(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the arguments with pairs of parameters swapped where a mutation says so; the same
-        arguments without one."""
+        """Return the arguments with pairs of parameters swapped where mutations with the action
+        ``parameters`` say so; unchanged without one."""
         pairs = [c for c in self.changes if c.action == "parameters"]
         if not pairs:
             return args, kwargs

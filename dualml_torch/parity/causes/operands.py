@@ -16,8 +16,9 @@ Value = torch.Tensor
 
 
 def earlier_operand(change: Mutation, name: str, calls: Sequence[Operation]) -> str:
-    """Return the name of a value's predecessor: of the call that made ``name`` the input number
-    ``change.value[0]`` (from 0), of that in turn the next, …
+    """Return the name of a value from which ``name`` was computed: input number ``change.value[0]``
+    (from 0) of the call that made ``name``, or, if there are more numbers, that input's own earlier
+    value, found likewise.
 
     Raises:
         ValueError: no call made it, or the call has fewer inputs.
@@ -31,8 +32,9 @@ def earlier_operand(change: Mutation, name: str, calls: Sequence[Operation]) -> 
 
 
 def other_operand(change: Mutation, number: int) -> str:
-    """Return the name of the replacement operand for call ``number``; with several sites, an
-    operand that is a call's output keeps the distance that it has from the first site."""
+    """Return the name of the value that replaces an operand of call ``number``. For a mutation with
+    several sites, a call's output (``op:3``) is moved by as many calls as ``number`` is from the
+    first site."""
     value = operand_name(change)
     if value.startswith("op:") and len(change.sites) > 1:
         back = change.sites[0] - (call_number(value) or 0)
@@ -55,7 +57,8 @@ def put_value(
     kwargs: Mapping[str, Any],
     value: Value,
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return a call's arguments with a tensor in the place of the number ``change.argument``."""
+    """Return positional and keyword arguments of a call in which the one named ``change.argument``,
+    a number in the original call, is the tensor ``value``."""
     bound = BoundCall(func, name, args, kwargs)
     bound.set_argument(str(change.argument), value)
     return bound.args, bound.kwargs

@@ -49,8 +49,8 @@ def gru_with_early_reset(
 
 
 def early_reset_cell(x: Value, h: Value, weights: GruWeights) -> Value:
-    """Return the next state (B, H) of a GRU from its inputs (B, I) and its state (B, H), with the
-    reset gate applied to the state."""
+    """Return the next state (B, H) of a GRU from its inputs ``x`` (B, I) and state ``h`` (B, H),
+    with the reset gate applied to the state before its product with the weights."""
     w, u, b, c = weights
     of_input = functional.linear(x, w, b).chunk(3, -1)
     of_state = functional.linear(h, u, c).chunk(3, -1)

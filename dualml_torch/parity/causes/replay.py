@@ -47,6 +47,8 @@ class Replay:
     """The recorded calls of one step, each of which can be run again.
 
     Args:
+        tape: record of the step's operations, which numbers the calls and names the values:
+            ``op:3``, ``parameter:w``, ``input:0``.
         seed: seed of the random numbers.
         changes: mutations under which the step was made.
         weights: name → value of parameters at the beginning of the step, which nothing changes:
@@ -73,8 +75,8 @@ class Replay:
         self.calls: list[ReplayableCall] = []
 
     def keep_value(self, name: str, tensor: Value) -> None:
-        """Keep the value of a tensor by name: a copy, unless it is a parameter of the model whose
-        initial value is kept anyway."""
+        """Store the value of a tensor in `values`: a copy, or for a parameter whose initial value
+        is in ``weights`` that one."""
         own = self.weights.get(name.removeprefix("parameter:"))
         whole = isinstance(tensor, torch.nn.Parameter) and own is not None
         if whole and own is not None and own.shape == tensor.shape:
@@ -83,7 +85,8 @@ class Replay:
             self.values[name] = tensor.detach().clone()
 
     def watch_gradient(self, name: str, tensor: Value) -> None:
-        """Keep the gradient of a call's output once the backward pass has computed it."""
+        """Register a hook that stores the gradient of a call's output in `gradients` once the
+        backward pass has computed it."""
         if tensor.requires_grad:
             self.differentiable.add(name)
             tensor.register_hook(partial(self.gradients.__setitem__, name))
@@ -91,7 +94,7 @@ class Replay:
     def record_call(
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Record a call before it runs: inputs whose source the tape knows by name, all others as
+        """Record a call before it runs: tensors whose name the tape knows by name, all others as
         copies."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names: dict[int, str] = {}
@@ -172,8 +175,8 @@ class Replay:
         return find_tensors(args[0] if call.name in ASSIGNS else result)
 
     def draw_numbers(self, number: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return the uniform numbers that a call draws, after those that the step has drawn before
-        it; the same in every replay."""
+        """Return the uniform numbers of this shape that call ``number`` draws in a Dropout, after
+        those that earlier calls of the step have drawn; equal in every replay."""
         chance, size = SharedRng(self.seed), prod(shape)
         for one in self.tape.calls[:number]:
             if one.name == "dropout" and one.attributes.get("p") != 0:
@@ -189,9 +192,9 @@ class Replay:
     def replay_span(
         self, change: Mutation, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
     ) -> Value:
-        """Return the value of a span of calls that is replayed in another place; it begins with the
-        value that the mutation names, or with the result of ``call`` (function, arguments,
-        keywords)."""
+        """Return the value of a span (consecutive calls) that the mutation replays at call
+        ``number``, on another input: the value that the mutation names, or the result of ``call``
+        (function, arguments, keywords)."""
         if begin := plan_source(change, number):
             value = overlay[begin] if begin in overlay else self.values[begin]
         else:
@@ -205,7 +208,7 @@ class Replay:
 
 
 class ReplayTracer(MutatingTracer):
-    """A mutating tracer that records the calls for a `Replay`."""
+    """A mutating tracer that also records the calls in its `Replay`, the attribute ``replay``."""
 
     def __init__(
         self,
@@ -221,8 +224,8 @@ class ReplayTracer(MutatingTracer):
         self.replay = Replay(tape, self.chance.seed, changes, weights)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call under its mutations and return its result; record it for the replay, and
-        copies of its outputs. Calls that the tape does not record are only run."""
+        """Run a call under its mutations and return its result; record it in `replay`, with copies
+        of its outputs. Calls without a ``name``, which the tape does not record, are only run."""
         number, func = len(self.tape.calls), with_size_checks(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number

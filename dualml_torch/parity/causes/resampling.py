@@ -42,7 +42,14 @@ def resample(call: MutationTarget) -> Value:
 
 
 def sampling_matrix(length: int, wanted: int, way: str, mode: str, aligned: bool) -> Value:
-    """Return the weights (wanted, length) with which input pixels make output pixels."""
+    """Return the float64 weights (wanted, length) with which input pixels along an axis make output
+    pixels.
+
+    Args:
+        way: as in `resample`.
+        mode: the interpolation's ``mode``; cubic weights for ``bicubic``, else linear ones.
+        aligned: the interpolation's ``align_corners``; only for the way ``keys``.
+    """
     matrix = torch.zeros(wanted, length, dtype=torch.float64)
     for i in range(wanted):
         place = i * length / wanted
@@ -62,7 +69,8 @@ def sampling_matrix(length: int, wanted: int, way: str, mode: str, aligned: bool
 
 
 def cubic_weight(x: float, slope: float) -> float:
-    """Return the weight of a pixel at distance ``x`` in cubic convolution with a slope at 1."""
+    """Return the weight of a pixel at distance ``x`` ≥ 0 in cubic convolution; ``slope`` is the
+    weight's derivative at distance 1."""
     if x <= 1:
         return (slope + 2) * x**3 - (slope + 3) * x**2 + 1
     return slope * (x**3 - 5 * x**2 + 8 * x - 4) if x < 2 else 0.0

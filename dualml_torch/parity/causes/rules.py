@@ -14,11 +14,12 @@ import torch
 
 @dataclass(frozen=True)
 class RuleVariant:
-    """An update rule with one change.
+    """An update rule of torch with one change.
 
     Args:
-        rule: name of the rule.
-        form: name of the change.
+        rule: name of the rule, one of ``adam``, ``sgd``, ``rmsprop``, ``adadelta`` and ``adagrad``.
+        form: name of the change, such as ``eps_inside``; a name that the rule does not know changes
+            nothing.
         decoupled: whether weight decay is decoupled (Loshchilov & Hutter, 2019).
     """
 
@@ -39,6 +40,8 @@ def update_parameter(
     unchanged; a rule of unknown name is Adagrad.
 
     Args:
+        group: settings of the parameter, as in a group of torch's optimizer.
+        state: averages of the rule, empty before the first update.
         t: number of updates of the parameter, this one included; one less for ``count_from_zero``.
     """
     rule, form, decoupled = variant.rule, variant.form, variant.decoupled

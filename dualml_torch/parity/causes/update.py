@@ -31,6 +31,7 @@ class MutatedUpdate:
     Args:
         changes: mutations with action ``optimizer``; ``argument`` names the setting or rule,
             ``value`` is the new value, ``old`` the names of the parameters (None: all).
+        names: id of a parameter → its name in the model.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class MutatedUpdate:
 
     @torch.no_grad()
     def step(self, original: Callable[[], Any]) -> None:
-        """Make one update by ``original``, the optimizer's own step, under the mutations;
-        everything that is not mutated is the optimizer's own, and its groups and gradients are as
-        before afterwards."""
+        """Make one update under the mutations: call ``original``, the optimizer's own step, with
+        mutated gradients, groups and rules, and correct the weights after it where a mutation needs
+        it. Afterwards the groups and gradients are as before."""
         self.count += 1
         schedules = [c for c in self.changes if c.argument == "lr_schedule"]
         before = [
@@ -154,11 +155,12 @@ class MutatedUpdate:
         groups: Sequence[Mapping[str, Any]],
         original: Callable[[], Any],
     ) -> Iterator[Callable[[], Any]]:
-        """Yield a step to call inside the block that updates the selected parameters by a mutated
-        formula, the others by ``original``; a subclass's parent gets another ``step`` meanwhile.
+        """Yield a step, to call inside the block, that updates the parameters that ``changes``
+        select by a mutated formula (`apply_formula`), the others by ``original``.
 
-        In a user's subclass the formula replaces the rule of PyTorch's class: changes of gradients
-        before it and of weights after it are kept.
+        In a user's subclass of a PyTorch optimizer the formula replaces the rule of PyTorch's
+        class, whose ``step`` is another one inside the block: changes of gradients before it and of
+        weights after it are kept.
         """
 
         def with_formula(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -269,7 +271,8 @@ def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, 
 
 
 def exchange_setting(groups: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return two groups with their values of a setting exchanged; other groups as they are."""
+    """Return new groups, of two, with their values of the setting ``name`` (or ``beta1``,
+    ``beta2``) exchanged; any other number of groups as they are."""
     if len(groups) != 2:
         return list(groups)
     values = [
@@ -283,9 +286,13 @@ def exchange_setting(groups: Sequence[dict[str, Any]], name: str) -> list[dict[s
 
 
 def describe_groups(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Describe each group of an optimizer in a dict: numbers and flags, parameter ``names``, the
-    rule (``form``), and the numbers and flags that the optimizer itself stores (``own``; empty for
-    dualml's optimizers, and without private ones); an empty list for an object without groups."""
+    """Return one dict per parameter group of an optimizer: its numbers and flags, parameter
+    ``names``, the rule (``form``), and ``own``, the public numbers and flags that the optimizer
+    itself stores (empty for dualml's optimizers); an empty list for an object without groups.
+
+    Args:
+        names: id of a parameter → its name.
+    """
     rows = []
     for group in getattr(optimizer, "param_groups", []):
         row = {

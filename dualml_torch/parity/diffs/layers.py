@@ -14,8 +14,8 @@ from dualml.parity.diffs.inputs import normal
 
 
 def with_fixed_parameters(layer: nn.Module) -> nn.Module:
-    """Set each parameter of a layer to 0.5 times normal numbers, with its number in the order of
-    the names as seed, the same on both sides, and return the layer."""
+    """Set each parameter of a layer to 0.5 times normal numbers, equal in both frameworks, and
+    return the layer. The seed is the parameter's number, from 0, in the order of the names."""
     for number, (_, param) in enumerate(sorted(layer.named_parameters())):
         param.data = 0.5 * tensor(normal(*param.shape, seed=number))
     return layer

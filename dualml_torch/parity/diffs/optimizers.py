@@ -18,8 +18,7 @@ def five_steps(
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], scale: float = 1.0
 ) -> dict[str, NDArray]:
     """Return name → weight, from `WEIGHTS`, after five steps of the optimizer that ``make`` returns
-    for the weights, with given gradients, ``scale`` times normal numbers, the same on both
-    sides."""
+    for the weights. The gradients are ``scale`` times normal numbers, equal in both frameworks."""
     weights = {name: nn.Parameter(torch.tensor(array)) for name, array in WEIGHTS.items()}
     optimizer = make(list(weights.values()))
     for step in range(5):

@@ -23,7 +23,8 @@ from dualml.parity.transforms import round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the aggregation."""
+    """Yield the hypotheses about an aggregated gradient that deviates: wrong weights of ranks,
+    changed, missing or rounded messages, an old gradient, or a function of the right one."""
     size = suspect.world_size
     for factor in (float(size), 1 / size):
         cause = "sum-not-mean" if factor > 1 else "averaged-twice"

@@ -69,7 +69,8 @@ class Observation:
                     yield step, name, seen, right[name]
 
     def transform_all(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Predict:
-        """Return a prediction that transforms every expected tensor of the phase."""
+        """Return a prediction, a function of (update, rank), that applies ``change`` to every
+        expected tensor of the phase."""
         return lambda step, rank: {n: change(a) for n, a in self.expected(step, rank).items()}
 
     def scale_all(self, factor: float) -> Predict:
@@ -100,7 +101,8 @@ class Observation:
 
 
 def phase_tensors(arrays: Arrays, step: int, phase: str) -> dict[str, NDArray[Any]]:
-    """Return name → array of the tensors of one update and phase."""
+    """Return name → array of the tensors of one update and phase, from ``arrays`` by
+    ``STEP/PHASE/NAME``."""
     start = f"{step}/{phase}/"
     return {key[len(start) :]: a for key, a in arrays.items() if key.startswith(start)}
 

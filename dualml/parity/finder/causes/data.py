@@ -13,7 +13,8 @@ from dualml.parity.transforms import round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the data."""
+    """Yield the hypotheses about samples and labels that deviate: shifted or reordered labels,
+    changed numbers, or other samples."""
     classes = int(suspect.scene.recipe.y.max()) + 1
     for by in (1, -1):
         shifted = predict_changed_data(suspect, lambda x, y, by=by: (x, (y + by) % classes))
@@ -137,8 +138,8 @@ def unshuffled_indices(suspect: Observation, step: int, rank: int) -> Array:
 
 
 def recorded_order(suspect: Observation, step: int, rank: int) -> Array | None:
-    """Return the planned samples in the order in which they were recorded; None if other samples
-    were recorded."""
+    """Return the indices of the planned samples in the order in which they were recorded; None if
+    other samples were recorded, or one of them twice."""
     x, seen = suspect.scene.recipe.x, suspect.recorded(step, rank)["x"]
     index = suspect.scene.rank_indices(step, rank)
     if len(seen) != len(index):

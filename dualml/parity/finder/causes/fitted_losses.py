@@ -36,8 +36,9 @@ def smoothed_loss(share: float) -> Value:
 
 
 def fitted_losses(suspect: Observation) -> Iterator[Change]:
-    """Yield cross-entropies with a fitted number: label smoothing, or a temperature of the
-    logits."""
+    """Yield (cause, loss function, details): cross-entropies whose label smoothing or temperature
+    of the logits is fitted to the recorded loss of the batch, and focal losses with usual
+    exponents; nothing if that loss was not recorded or is not finite."""
     scene, step = suspect.scene, suspect.violations[0][0]
     parts = [part for part in scene.indices_by_rank(step) if len(part)]
     index, seen = np.concatenate(parts), suspect.recorded(*suspect.violations[0]).get("batch")

@@ -54,7 +54,7 @@ def layer_io_at(suspect: Observation, step: int) -> LayerIO:
 
 
 def keep_first_layer(suspect: Observation, predict: Predict) -> Predict:
-    """Restrict a prediction to the first deviating layer."""
+    """Return a prediction restricted to the first deviating layer."""
     return lambda step, rank: {suspect.tensor: predict(step, rank)[suspect.tensor]}
 
 

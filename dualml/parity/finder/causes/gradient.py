@@ -36,7 +36,9 @@ Groups = Callable[[int, int], list[NDArray[Any]]]
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the gradient."""
+    """Yield the hypotheses about a gradient that deviates: scaled, weighted or left-out samples,
+    ranks or tensors, old weights or batches, another loss, rounding, or a function of the right
+    one."""
     yield from scaled_gradients(suspect)
     yield from fit_sample_weights(suspect)
     yield from fit_micro_batch_weights(suspect)
@@ -161,7 +163,7 @@ def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def split_samples(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
-    """Split samples into nearly equal parts."""
+    """Split samples into ``count`` nearly equal parts, in order."""
     return np.split(samples, np.cumsum(part_lengths(len(samples), count))[:-1])
 
 
@@ -194,8 +196,9 @@ def zero_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 def rank_gradient(
     suspect: Observation, step: int, rank: int, part: int = 0, **changed: Any
 ) -> Arrays:
-    """Return the gradient of a rank's samples of update ``part`` (default: ``step``), weighted as
-    in the sum over the ranks; for ``changed`` see `ReplayContext.gradient`."""
+    """Return the gradient of the samples that a rank has in update ``part`` (default: ``step``), at
+    the weights before update ``step``, weighted as in the sum over the ranks; for ``changed`` see
+    `ReplayContext.gradient`."""
     scene, share = suspect.scene, suspect.batch_share(step, rank)
     grads = scene.gradient(step, scene.rank_indices(part or step, rank), **changed)[1]
     return {n: share * g for n, g in grads.items()}

@@ -28,8 +28,9 @@ RANKS = 2
 
 
 def line_changes(suspect: Observation, twice: bool = False) -> Iterator[Hypothesis]:
-    """Yield the hypotheses that a line of the rule, or ``twice`` two, computes something else,
-    which is what was recorded in every update."""
+    """Yield the hypotheses that one line of the update rule, with ``twice`` two lines, computes
+    something else, such that every recorded update is reproduced to rounding; see
+    `matching_changes`."""
     rule, schedule = suspect.scene.arm.rule, suspect.scene.arm.plan_schedule
     updates = [
         one
@@ -47,7 +48,13 @@ def line_changes(suspect: Observation, twice: bool = False) -> Iterator[Hypothes
 
 
 def changed_rule(rule: OptimizerSpec, tree: ast.FunctionDef) -> Any:
-    """Return the update of a changed program for all tensors."""
+    """Return the update function of a changed program: from `UpdateInputs` to (weights, state) of
+    all tensors.
+
+    Args:
+        rule: the optimizer whose settings and state keys count.
+        tree: the program, for one tensor.
+    """
     one = compile_program(tree, rule)
 
     def update(start: UpdateInputs) -> Result:
@@ -64,7 +71,8 @@ def changed_rule(rule: OptimizerSpec, tree: ast.FunctionDef) -> Any:
 
 
 def recorded_update(suspect: Observation, step: int, rank: int) -> Update | None:
-    """Return a few elements of every tensor of an update; None if something was not recorded."""
+    """Return about ELEMENTS elements of every tensor of an update, before and after it; None if
+    something was not recorded, or has another shape."""
     start, rule = update_inputs(suspect, step, rank), suspect.scene.arm.rule
     seen = suspect.scene.sides[suspect.backend].ranks[rank]
     after = phase_tensors(seen, step, "update")
@@ -102,7 +110,12 @@ def recorded_update(suspect: Observation, step: int, rank: int) -> Update | None
 
 
 def limit_of(suspect: Observation, rank: int, key: str, seen: NDArray[Any]) -> float:
-    """Return the root mean square of the rounding of a tensor's elements, twice: a few elements may
-    be rounded more than all."""
+    """Return twice the root mean square of the rounding of a tensor's elements, because a few
+    elements may be rounded more than all.
+
+    Args:
+        key: ``STEP/PHASE/TENSOR``.
+        seen: the recorded tensor.
+    """
     size = float(np.linalg.norm(seen.astype(np.float64))) / np.sqrt(max(seen.size, 1))
     return float(2 * rounding_limit(suspect, rank, key) * size + 1e-37)

@@ -65,8 +65,8 @@ STEP = 1e-5
 
 
 def gradient_deviates(suspect: Observation) -> bool:
-    """Return whether the recorded gradient of a deviating update deviates, and can be
-    differentiated."""
+    """Return whether the recorded gradient of the first deviating update deviates, too, and the
+    logits are few enough (MAX_LOGITS) to differentiate the loss numerically."""
     here = replace(suspect, phase="gradient")
     step, rank = suspect.violations[0]
     pairs = residuals(here, step, rank, lambda s, r: {})

@@ -23,8 +23,10 @@ MAX_TRANSFERS = 200
 
 
 def changed_messages(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses that a step of the schedule, or one message of it, is left out, sent
-    twice, replaced instead of added, added instead of replaced, or of another chunk."""
+    """Yield the hypotheses that a step of the strategy's schedule, or one message of it, is left
+    out, sent twice, replaced instead of added, added instead of replaced, or of another chunk;
+    steps may also be exchanged with the next. Nothing for strategies without messages between two
+    ranks, compressed ones, and schedules of more than MAX_TRANSFERS messages."""
     settings = suspect.scene.arm.aggregation
     kind = STRATEGIES.get(settings.strategy)
     if kind is None or not kind.is_point_to_point or settings.compress != "none":
@@ -46,7 +48,12 @@ def changed_messages(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def changed_steps(steps: Steps, chunks: int) -> Iterator[tuple[str, int, Transfer | None, Steps]]:
-    """Yield (change, number of the step, message or None for all of the step, changed steps)."""
+    """Yield every change of a schedule as (what was changed, number of the step from 0, the message
+    or None for all of the step, changed steps).
+
+    Args:
+        chunks: number of chunks that a vector is sent in.
+    """
     for at, step in enumerate(steps):
         before, after = steps[:at], steps[at + 1 :]
         other = tuple(replace(t, op=OTHER_OP[t.op]) for t in step)
@@ -74,7 +81,13 @@ def changed_steps(steps: Steps, chunks: int) -> Iterator[tuple[str, int, Transfe
 def exchanged(
     suspect: Observation, strategy: Strategy, steps: Steps, step: int, rank: int
 ) -> Arrays:
-    """Return the aggregated gradient that these steps leave on a rank."""
+    """Return the aggregated gradient of an update on a rank, by parameter, if the strategy's
+    schedule has these ``steps``; empty if the schedule cannot have them.
+
+    Args:
+        steps: the steps of the schedule, each a tuple of messages.
+        step: number of the update.
+    """
     parts = [suspect.reference(step, q, "gradient") for q in range(suspect.world_size)]
     settings, made = suspect.scene.arm.aggregation, dict[str, Array]()
     shapes = {name: a.shape for name, a in parts[0].items()}
@@ -96,7 +109,8 @@ def exchanged(
 
 def run_schedule(schedule: CollectiveSchedule, vectors: Sequence[Array]) -> list[Array]:
     """Return what each rank holds after a schedule, starting from its own vector; every message of
-    a step is of what its sender held before the step."""
+    a step is of what its sender held before the step. Ends early at a message of a chunk that does
+    not exist."""
     held = [vector.copy() for vector in vectors]
     for step in schedule.steps:
         before = [vector.copy() for vector in held]

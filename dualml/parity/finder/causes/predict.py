@@ -19,7 +19,8 @@ ChangeInputs = Callable[[int, int, UpdateInputs], UpdateInputs | None]
 def changed_update(
     suspect: Observation, cause: str, update: Update, detail: dict[str, Any], cost: int = 0
 ) -> Hypothesis:
-    """Return the hypothesis that another update is made of the recorded inputs."""
+    """Return the hypothesis that ``update``, instead of the rule, is applied to the recorded
+    inputs; it predicts weights and state."""
     predict: PredictFor = lambda other: predict_with(other, update)  # noqa: E731
     return both_phases(suspect, cause, predict, detail, update=update, cost=cost)
 
@@ -31,7 +32,12 @@ PredictFor = Callable[[Observation], Predict]
 def both_phases(
     suspect: Observation, cause: str, predict: PredictFor, detail: dict[str, Any], **more: Any
 ) -> Hypothesis:
-    """Return a hypothesis about an update that has to explain its weights and its state."""
+    """Return a hypothesis about an update that has to explain its weights and its state.
+
+    Args:
+        predict: gives the prediction for an observation, in that observation's phase.
+        more: further fields of `Hypothesis`.
+    """
     other = "state" if suspect.phase == "update" else "update"
     also = {other: predict(dataclasses.replace(suspect, phase=other))}
     return Hypothesis(cause, predict(suspect), detail, also=also, **more)
@@ -53,7 +59,12 @@ def predict_from(
     suspect: Observation, before: ChangeInputs, update: Update | None = None
 ) -> Predict:
     """Return the prediction of an update (default: the rule's) with changed inputs: the weights, or
-    in phase ``state`` the optimizer state. Empty where the inputs are unknown."""
+    in phase ``state`` the optimizer state. Empty where the inputs are unknown.
+
+    Args:
+        before: a function of (update, rank, recorded inputs) that returns the changed inputs, or
+            None.
+    """
     make = update or apply_rule(suspect.scene.arm.rule)
 
     def predict(step: int, rank: int) -> Arrays:

@@ -14,7 +14,8 @@ from dualml.parity.finder.causes.weights import solve_weights
 
 def weights_of_ranks(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypothesis that ranks multiply their mean gradients by other weights than their
-    shares of the batch, the same ones in every update of the same size."""
+    shares of the batch, the same ones in every update of the same size; nothing for a single rank
+    or a split model, or if no such weights fit."""
     scene, size = suspect.scene, suspect.world_size
     if size < 2 or scene.arm.split is not None:
         return
@@ -79,7 +80,12 @@ def name_of_factors(
     fitted: dict[tuple[int, int], list[float]], first: list[float]
 ) -> tuple[str, dict[str, Any]]:
     """Return the cause and details of fitted weights: a rank counts otherwise than the others, each
-    rank counts itself otherwise, or all have other weights."""
+    rank counts itself otherwise, or all have other weights.
+
+    Args:
+        fitted: (update, rank) → the weight of each rank in the sum that this rank holds.
+        first: the weights of the first deviating update and rank.
+    """
     size = len(first)
     own = [w[rank] for (_, rank), w in fitted.items()]
     others = [w for (_, rank), row in fitted.items() for q, w in enumerate(row) if q != rank]

@@ -56,7 +56,8 @@ def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict
 
 
 def other_schedules(plan: LRSchedule, updates: int) -> Iterator[tuple[str, LRSchedule]]:
-    """Yield schedules of the same kind with one other field; none for a constant rate."""
+    """Yield (name of the field, schedule) for schedules of the same kind in which one field has
+    another value and a learning rate differs; nothing for a constant rate."""
     total = plan.total or updates
     fields: dict[str, tuple[Any, ...]] = {"warmup": (0, 1, plan.warmup + 1, plan.warmup - 1)}
     if plan.kind == "cosine":

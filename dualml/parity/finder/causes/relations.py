@@ -28,7 +28,9 @@ LARGEST_DENOMINATOR = 16
 
 
 def nearest_simple(number: float) -> float:
-    """Return the simple fraction that a fitted number means, or the number itself."""
+    """Return the fraction with a denominator of up to LARGEST_DENOMINATOR that a fitted number
+    means, if it is within a relative FACTOR_TOLERANCE of one other than 0; else the number
+    itself."""
     if not np.isfinite(number):
         return number
     simple = float(Fraction(number).limit_denominator(LARGEST_DENOMINATOR))
@@ -36,7 +38,7 @@ def nearest_simple(number: float) -> float:
 
 
 def is_one(factor: float) -> bool:
-    """Return whether a fitted factor changes nothing."""
+    """Return whether a fitted factor is 1, up to FACTOR_TOLERANCE."""
     return abs(factor - 1) < FACTOR_TOLERANCE
 
 
@@ -78,7 +80,8 @@ def tensor_factors(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def is_multiple(pairs: list[tuple[NDArray[Any], NDArray[Any]]], factor: float) -> bool:
-    """Return whether tensors are this multiple, nearly: each pair (found, expected)."""
+    """Return whether found tensors are ``factor`` times the expected ones: this leaves less than 1
+    % of the squared difference of all pairs (found, expected)."""
     gap = sum(float(np.square(a - factor * b).sum()) for a, b in pairs)
     size = sum(float(np.square(a - b).sum()) for a, b in pairs)
     return gap < 0.01 * size

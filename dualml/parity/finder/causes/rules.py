@@ -21,7 +21,7 @@ class UpdateInputs(NamedTuple):
 
     Attributes:
         p, g, s: weights, gradients and optimizer state.
-        t: number of the update.
+        t: number of the update, from 1.
         lr: learning rate.
     """
 

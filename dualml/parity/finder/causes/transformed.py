@@ -58,6 +58,7 @@ def describe_transforms(found: Mapping[str, Transform]) -> tuple[str, dict[str, 
 
 
 def sort_of(transform: Transform) -> str:
-    """Return whether a transform puts elements elsewhere, adds a number or computes a function."""
+    """Return ``order`` if a transform puts elements elsewhere, ``offset`` if it adds a number,
+    ``function`` if it computes another function."""
     name = transform[0]
     return "order" if name in REORDERING else "offset" if name == SHIFT else "function"

@@ -30,7 +30,9 @@ from dualml.parity.transforms import round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the update."""
+    """Yield the hypotheses about an update that deviates although its gradient is correct: another
+    rule, rate, step count or gradient, frozen parameters, rounding, or an update of each rank's
+    own."""
     usual = apply_rule(suspect.scene.arm.rule)
     for cause, update, detail in (
         *rule_changes(suspect.scene.arm.rule),

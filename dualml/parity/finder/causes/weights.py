@@ -43,8 +43,11 @@ def solve_weights(columns: Sequence[Weights], target: Weights) -> Weights | None
 
 def sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypotheses that samples of a batch have other weights in the mean: those of a
-    chunk, of a class, or at a position in the batch. Weights are fitted to the gradient, and have
-    to explain the loss, too."""
+    chunk, of a class, or at a position in the batch.
+
+    Weights are fitted to the gradient, and have to explain the loss, too. Nothing for a split
+    model, for more than MAX_SAMPLES samples of a rank, or if no weights give the recorded gradient.
+    """
     scene = suspect.scene
     if scene.arm.split is not None:
         return
@@ -106,7 +109,13 @@ def weighted_samples(
 
 
 def weights_of_classes(suspect: Observation, fitted: Any) -> Iterator[Any]:
-    """Yield the weights that depend on nothing but the label."""
+    """Yield at most one row (weights, details, cause, cost): weights that depend on nothing but the
+    label, if the fitted ones do; ``weights`` is a function of (update, rank) that gives one for
+    each sample.
+
+    Args:
+        fitted: (update, rank) → fitted weight of each sample.
+    """
     by_label: dict[int, list[float]] = {}
     for (step, rank), weights in fitted.items():
         labels = suspect.scene.recipe.y[suspect.scene.rank_indices(step, rank)]
@@ -132,7 +141,8 @@ def weights_of_classes(suspect: Observation, fitted: Any) -> Iterator[Any]:
 
 
 def weights_of_chunks(suspect: Observation, fitted: Any) -> Iterator[Any]:
-    """Yield the weights that are equal in each chunk of a batch whose gradient is accumulated."""
+    """Yield at most one row, as `weights_of_classes`: weights that are equal in each chunk of a
+    batch whose gradient is accumulated, but not in all of them."""
     chunk, told = suspect.scene.recipe.chunk, dict[tuple[int, int], list[float]]()
     for (step, rank), weights in fitted.items():
         parts = split_into_chunks(np.arange(len(weights)), chunk)
@@ -154,7 +164,8 @@ def weights_of_chunks(suspect: Observation, fitted: Any) -> Iterator[Any]:
 
 
 def weights_of_positions(suspect: Observation, fitted: Any) -> Iterator[Any]:
-    """Yield the weights that are the same at every position of all deviating batches."""
+    """Yield at most one row, as `weights_of_classes`: weights that are the same in all deviating
+    batches, usual at most positions and the same multiple at the others."""
     rows = list(fitted.values())
     if any(len(row) != len(rows[0]) or np.abs(row - rows[0]).max() > 1e-3 for row in rows):
         return

@@ -38,7 +38,8 @@ def reads_array(node: ast.AST, arrays: set[str]) -> bool:
 
 
 def changed_expressions(value: ast.expr, names: Names) -> Iterator[tuple[ast.expr, int]]:
-    """Yield an expression with one change anywhere in it, and the cost of the change."""
+    """Yield (expression, cost) for every version of an expression with one change anywhere in
+    it."""
     paths = list(places(value))
     arrays = set(names.arrays)
     for path, node in paths:
@@ -95,7 +96,13 @@ def is_operand(node: ast.expr) -> bool:
 
 
 def changed_nodes(node: ast.expr, names: Names, arrays: set[str]) -> Iterator[tuple[ast.expr, int]]:
-    """Yield replacements of one node."""
+    """Yield (replacement, cost) of one node: other operands, operations and functions, further
+    factors.
+
+    Args:
+        names: what the line may read.
+        arrays: those of the names that are arrays.
+    """
     text, array = ast.unparse(node), reads_array(node, arrays)
     if is_operand(node):
         others = names.arrays if array else names.scalars
@@ -126,8 +133,8 @@ def changed_nodes(node: ast.expr, names: Names, arrays: set[str]) -> Iterator[tu
 
 
 def changed_operations(node: ast.BinOp) -> Iterator[tuple[ast.expr, int]]:
-    """Yield an operation without one of its operands, with another operator, or in another
-    order."""
+    """Yield (expression, cost): an operation without one of its operands, with another operator, or
+    in another order."""
     yield node.left, 1
     yield node.right, 1
     if isinstance(node.op, ast.Sub):

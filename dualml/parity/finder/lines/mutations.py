@@ -30,8 +30,13 @@ class Mutant(NamedTuple):
 
 
 def mutants(tree: ast.FunctionDef, rule: OptimizerSpec, scheduled: bool) -> Iterator[Mutant]:
-    """Yield every changed program, some of which compute the same; where the learning rate is not
-    scheduled, `lr` of the rule is no other number than that of the update."""
+    """Yield every changed program, some of which compute the same.
+
+    Args:
+        tree: the program of the rule, see `read_program`.
+        scheduled: whether the learning rate changes; if not, the rule's field ``lr`` is not tried,
+            because it is the number of the update.
+    """
     for mutant in changed_programs(keep_earlier_values(tree), rule, scheduled):
         yield mutant._replace(tree=without_unread_copies(mutant.tree))
 
@@ -118,7 +123,7 @@ def assigned_names(line: ast.stmt) -> list[tuple[str, str]]:
 
 
 def with_value(tree: ast.FunctionDef, at: int, value: ast.expr) -> ast.FunctionDef:
-    """Return the program with another right-hand side in one line."""
+    """Return a copy of the program with another right-hand side in line ``at``, counted from 0."""
     line = tree.body[at]
     new = ast.Assign(line.targets, value) if isinstance(line, ast.Assign) else ast.Return(value)
     placed = ast.copy_location(new, line)  # its source cannot be told without
@@ -157,7 +162,7 @@ def moved_lines(tree: ast.FunctionDef) -> Iterator[Mutant]:
 
 
 def with_body(tree: ast.FunctionDef, body: list[ast.stmt]) -> ast.FunctionDef:
-    """Return the program with other lines."""
+    """Return a copy of the program with other lines."""
     new = copy.copy(tree)
     new.body = body
     return new

@@ -104,8 +104,9 @@ def load(target: ast.expr) -> ast.expr:
 
 
 def compile_program(tree: ast.FunctionDef, rule: OptimizerSpec) -> UpdateParam:
-    """Return the function of a program, in the namespace of the rule's module. Each line is
-    compiled once: a search changes one line at a time and tries thousands."""
+    """Return the function of a program, in the namespace of the rule's module: (rule, p, g, state,
+    step, lr) → (p, state). Each line is compiled once: a search changes one line at a time and
+    tries thousands."""
     codes = [code_of(line) for line in tree.body]
     names = {"np": np, **type(rule).update_param.__globals__}
     own, p, g, s, step, lr = (argument.arg for argument in tree.args.args)
@@ -137,7 +138,8 @@ ANY_STATEMENT = ast.parse("0").body[0]
 
 def changed_lines(right: ast.FunctionDef, changed: ast.FunctionDef) -> tuple[str, str]:
     """Return the lines of a program that were changed, and what stands there instead: the smallest
-    block that holds all changes, lines separated by ``\\n``."""
+    block that holds all changes, lines separated by ``\\n``. Two empty texts if nothing was
+    changed."""
     before, after = ([ast.unparse(s) for s in tree.body] for tree in (right, changed))
     ops = [
         o
@@ -153,8 +155,8 @@ def changed_lines(right: ast.FunctionDef, changed: ast.FunctionDef) -> tuple[str
 
 
 def differing_lines(line: str, instead: str) -> tuple[str, str]:
-    """Return only what differs between two blocks of lines, separated by ``; ``; of a ``return``
-    each of its results is a line of its own."""
+    """Return only what differs between two blocks of lines, separated by ``; ``, or ``…`` for
+    nothing; of a ``return`` each of its results is a line of its own."""
     old, new = (
         [part for one in block.split("\n") for part in parts_of(one)] for block in (line, instead)
     )

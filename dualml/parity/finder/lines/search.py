@@ -66,8 +66,13 @@ class TriedProgram(NamedTuple):
 def matching_changes(
     rule: OptimizerSpec, updates: Sequence[Update], scheduled: bool, twice: bool
 ) -> Iterator[tuple[ast.FunctionDef, int]]:
-    """Yield the rules with one change, or ``twice`` with two, with which every recorded update is
-    what was recorded, and how unusual each is."""
+    """Yield (program, cost) of up to MAX_PROGRAMS rules with one change, or ``twice`` with two,
+    with which every recorded update is what was recorded; the least unusual first. Nothing if the
+    rule itself explains the updates, or has no such source.
+
+    Args:
+        scheduled: whether the learning rate changes over the updates.
+    """
     right = read_program(rule)
     if right is None or not updates:
         return
@@ -99,8 +104,8 @@ def try_all(
     scheduled: bool,
     whole: bool = False,
 ) -> list[TriedProgram]:
-    """Return the changes of a rule that explain what it explains and come nearer to the records; of
-    ``whole``, only those that explain all of them."""
+    """Return the changes of ``base`` that explain what it explains and come nearer to the records;
+    with ``whole`` only those that explain all records."""
     tried = (
         try_change(mutant._replace(cost=mutant.cost + base.cost), rule, updates, whole)
         for mutant in islice(mutants(base.tree, rule, scheduled), MAX_MUTANTS)
@@ -115,8 +120,8 @@ def try_all(
 def try_change(
     mutant: Mutant, rule: OptimizerSpec, updates: Sequence[Update], whole: bool = False
 ) -> TriedProgram | None:
-    """Return what a changed rule explains; None if it cannot be computed or, of ``whole``, if it
-    does not explain all."""
+    """Return what a changed rule explains; None if it cannot be computed or, with ``whole``, if it
+    does not explain all records."""
     ratios = []
     try:
         update = compile_program(mutant.tree, rule)
@@ -134,7 +139,8 @@ def try_change(
 
 
 def distinct(changed: Sequence[TriedProgram], rule: OptimizerSpec) -> list[TriedProgram]:
-    """Return the changed rules without those that compute the same as an earlier one."""
+    """Return the changed rules, in their order, without those that compute the same as an earlier
+    one, and without those that cannot be computed."""
     first: dict[bytes, TriedProgram] = {}
     for one in changed:
         try:

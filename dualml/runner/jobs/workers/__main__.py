@@ -72,7 +72,7 @@ def require_variable(name: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the worker that the options describe.
+    """Run the worker that the command-line options ``words`` describe, until it has ended.
 
     Returns:
         The exit code of `run_workers`; under Slurm 124 for a worker that SIGTERM ended. Slurm sends

@@ -89,8 +89,16 @@ def describe_end(out: Path, size: int, port: int, lang: str, slurm: bool = False
 def diagnose(
     endings: Sequence[WorkerExit], digests: Sequence[str | None], port: int, lang: str
 ) -> str | None:
-    """Return a sentence about workers that did not meet at ``port``, or that wrote the same output
-    by its ``digests``; None if they met, or nothing of the kind was observed."""
+    """Return a sentence about workers that never connected to ``port``, or that printed the same
+    output, so that they seem to have worked each on its own; None if they connected, or nothing of
+    the kind was observed.
+
+    Args:
+        endings: of all workers, which ended well; at least one.
+        digests: of each worker's output; None for an empty one.
+        port: where they could have formed a group.
+        lang: language of the sentence.
+    """
     words, size = Messages(lang), len(endings)
     met = next((ending.met for ending in endings if ending.met is not None), None)
     same = digests[0] is not None and len(set(digests)) == 1

@@ -67,7 +67,8 @@ class Worker:
             self.signal(signal.SIGKILL)
 
     def signal(self, sign: int) -> bool:
-        """Send a signal to its process group; return whether there was one."""
+        """Send a signal to the worker's process group; return whether there was one that accepted
+        it."""
         try:
             os.killpg(self.process.pid, sign)
         except (ProcessLookupError, PermissionError):
@@ -117,8 +118,13 @@ def run_workers(
 
 
 def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
-    """Start a worker in a session of its own, which the system ends if this process dies; an
+    """Start a worker in a session of its own, which the system kills if this process dies; an
     earlier log and record of this rank in ``out`` are replaced.
+
+    Args:
+        command: of the worker.
+        seat: its rank and address.
+        out: folder for its log; None if it prints where this process does.
 
     Raises:
         OSError: the command cannot be started.
@@ -175,7 +181,8 @@ def wait_for_workers(
 
 
 def abort_workers(workers: Sequence[Worker], reason: str) -> None:
-    """End the workers that still run, and record why."""
+    """End the workers that still run, and record ``reason`` as the reason of their end; return when
+    they are gone."""
     for worker in workers:
         worker.poll()
         if worker.code is None:

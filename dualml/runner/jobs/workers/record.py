@@ -44,18 +44,19 @@ class WorkerExit(Record):
 
 
 def status_from_code(code: int) -> Literal["ok", "stopped", "failed"]:
-    """Return the status of a job from the exit code of its command: ``stopped`` for 130 alone."""
+    """Return the status of a job from the exit code of its command: ``ok`` for 0, ``stopped`` for
+    130, ``failed`` for any other."""
     return "ok" if code == 0 else "stopped" if code == INTERRUPTED else "failed"
 
 
 def log_path(out: Path, rank: int) -> Path:
-    """Return the path of a worker's log."""
+    """Return the path of the log of worker ``rank``, ``rankR.log`` in the folder ``out``."""
     return out / f"rank{rank}.log"
 
 
 def exit_file(rank: int) -> JsonFile[WorkerExit]:
-    """Return the description of the file, in the job's folder, that records how a worker ended;
-    nothing is read."""
+    """Return the description of the file ``rankR.json`` that records how the worker of a rank
+    ended; nothing is read or written."""
     return JsonFile(f"rank{rank}.json", WorkerExit, version=1)
 
 
