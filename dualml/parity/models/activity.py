@@ -30,7 +30,12 @@ ACTIVITY = Activity()
 
 
 def begin_phase(phase: str, trials: int = 0) -> None:
-    """Note what the comparison does from now on."""
+    """Set what the comparison of this process does from now on.
+
+    Args:
+        phase: ``run``, ``search`` or ``patch``.
+        trials: number of patches that were begun.
+    """
     ACTIVITY.phase, ACTIVITY.trials = phase, trials
 
 
@@ -38,8 +43,8 @@ def begin_phase(phase: str, trials: int = 0) -> None:
 def tell_activity(
     tell: Callable[[Activity, float], object], seconds: float = LINE_S
 ) -> Iterator[None]:
-    """Call ``tell`` inside the block every so many seconds, with what the comparison is doing and
-    the seconds since the block began; from another thread."""
+    """Within the context, call ``tell`` every ``seconds`` seconds from another thread, with the
+    `Activity` of this process and the seconds since the context began."""
     begin_phase("run")
     began, over = time.monotonic(), threading.Event()
 

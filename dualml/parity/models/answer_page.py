@@ -85,7 +85,8 @@ def make_page(
     width: int = PAGE_COLUMNS,
     hint: str = "",
 ) -> list[PageLine]:
-    """Return the page about a comparison: at most `PAGE_LINES` lines of ``width`` columns.
+    """Return the page about a comparison: at most `PAGE_LINES` lines of ``width`` columns. Lines
+    that do not fit even at the shortest limits are cut off at the end.
 
     Args:
         lang: ``en`` or ``zh``.
@@ -106,7 +107,7 @@ def make_page(
 
 @dataclass(frozen=True)
 class PageWriter:
-    """Lays out the parts of a page in one language and width."""
+    """Lays out the parts of a page in one language and a width in columns."""
 
     lang: Language
     width: int
@@ -114,7 +115,12 @@ class PageWriter:
     def lay_out(
         self, parts: AnswerParts, limits: PageLimits, patch: Sequence[str], hint: str
     ) -> Iterator[PageLine]:
-        """Yield the lines of the page within these limits."""
+        """Yield all lines of the page; ``limits`` shortens each part, not the page as a whole.
+
+        Args:
+            patch: lines about a patch: a sentence, a unified diff.
+            hint: where the rest can be read.
+        """
         gap = [PageLine("")] if limits.gaps else []
         for text in parts.headline:
             for line in self.break_lines(text, self.width, limits.cause_lines):
@@ -145,7 +151,12 @@ class PageWriter:
             yield from [*gap, *rest]
 
     def snippet(self, part: tuple[str, object], limits: PageLimits) -> Iterator[PageLine]:
-        """Yield the head of a side's operation, and its lines."""
+        """Yield the heading of a side's operation, and its source lines with numbers, as far as
+        ``limits`` allow.
+
+        Args:
+            part: the heading, and the operation as a dict.
+        """
         head, operation = part
         yield from (PageLine(line, "head") for line in self.break_lines(head, self.width, 1))
         rows = read_snippet(cast("dict[str, object]", operation), limits.context)
@@ -159,7 +170,8 @@ class PageWriter:
             yield PageLine(shorten(line, self.width), "mark" if row.is_marked else "")
 
     def measurements(self, parts: AnswerParts, limits: PageLimits) -> Iterator[PageLine]:
-        """Yield the lines with the two numbers, the elements and the phases."""
+        """Yield the lines with the distance and the rounding, the elements that differ most, and
+        the phases."""
         for number, text in enumerate(parts.numbers):
             yield from self.labelled("" if number else "numbers", text, 2)
         if limits.elements and parts.elements:
@@ -173,7 +185,8 @@ class PageWriter:
             yield from self.labelled("phases", parts.phases, 2)
 
     def open_texts(self, parts: AnswerParts) -> list[str]:
-        """Return what is still open, with ties beyond the third counted."""
+        """Return the texts about what is still open; the first names up to `MAX_TIES` equally good
+        explanations, if there are any, and counts the others."""
         if not parts.ties:
             return list(parts.open)
         say = partial(format_message, self.lang)
@@ -183,7 +196,8 @@ class PageWriter:
         return [say("page.ties", others=say("semicolon").join(shown)), *parts.open]
 
     def notes(self, label: str, texts: Sequence[str], limits: PageLimits) -> Iterator[PageLine]:
-        """Yield notes below one label; those beyond the limit are counted."""
+        """Yield the lines of notes behind one label; where ``limits.notes`` is exceeded, the last
+        line counts those left out."""
         shown = list(texts[: limits.notes])
         if left := len(texts) - len(shown):
             shown[-1:] = [format_message(self.lang, "page.more_notes", n=left + 1)]
@@ -191,8 +205,13 @@ class PageWriter:
             yield from self.labelled("" if number else label, text, limits.note_lines)
 
     def patch(self, lines: Sequence[str], most: int | None) -> Iterator[PageLine]:
-        """Yield the lines of a patch; beyond the limit, unchanged lines are left out, and the
-        other ones that do not fit are counted."""
+        """Yield the lines of a patch. If there are more than ``most``, unchanged lines are left
+        out, and a last line counts those that still do not fit.
+
+        Args:
+            lines: a sentence, then a unified diff.
+            most: None for all lines.
+        """
         if most is not None and len(lines) > most:
             lines = [line for line in lines if not line.startswith((" ", "@@"))]
         shown = list(lines if most is None else lines[:most])
@@ -205,11 +224,16 @@ class PageWriter:
 
     @property
     def indent(self) -> int:
-        """Columns of the labels, with the space behind them."""
+        """Columns of the widest label and the two spaces after it."""
         return 2 + max(display_width(format_message(self.lang, f"page.{n}")) for n in LABELS)
 
     def labelled(self, label: str, text: str, most: int) -> Iterator[PageLine]:
-        """Yield a text behind a label, on at most so many lines."""
+        """Yield the lines of a text, at most ``most``, indented behind the label, which the first
+        line has.
+
+        Args:
+            label: one of `LABELS`; empty for none.
+        """
         name = format_message(self.lang, f"page.{label}") if label else ""
         start = name + " " * (self.indent - display_width(name))
         for line in self.break_lines(text, self.width - self.indent, most):
@@ -218,7 +242,8 @@ class PageWriter:
 
     @staticmethod
     def break_lines(text: str, width: int, most: int) -> list[str]:
-        """Return a text as at most so many lines; an ellipsis ends one that was cut."""
+        """Return a text wrapped to ``width`` columns, in at most ``most`` lines; an ellipsis ends a
+        text that was cut."""
         lines = wrap_text(" ".join(text.split()), max(width, 1))
         if len(lines) <= most:
             return lines
@@ -226,8 +251,11 @@ class PageWriter:
 
 
 def shorten(line: str, width: int, *, force: bool = False) -> str:
-    """Return a line cut to a number of columns, with an ellipsis at its end if it was longer;
-    ``force`` keeps an ellipsis that it has already."""
+    """Return a line cut to ``width`` columns, with an ellipsis at its end if it was longer.
+
+    Args:
+        force: remove an ellipsis that the line ends with before a new one is put behind the cut.
+    """
     if display_width(line) <= width:
         return line
     text = line.removesuffix(" …") if force else line

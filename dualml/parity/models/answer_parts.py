@@ -53,11 +53,12 @@ TESTED = ("ranks_tested", "ranks_untested", "ranks_concerned")
 
 @dataclass(frozen=True)
 class AnswerSource:
-    """A comparison of models or traces, and what the page about it needs besides.
+    """A comparison of models or traces, and what else the page about it needs.
 
     Attributes:
-        margin: how many times the measured rounding still counts as equal.
-        tolerance: ``measured`` or ``bound``.
+        found: the comparison.
+        margin: how many rounding envelopes apart arrays still count as equal.
+        tolerance: ``measured`` (by draws) or ``bound`` (estimated).
         evidence: sentences that support the verdict where there is no first divergence.
     """
 
@@ -73,15 +74,16 @@ class AnswerParts:
 
     Attributes:
         headline: the verdict with its place, or with its evidence.
-        snippets: of each side, a head and its first operation that differs, as JSON.
+        snippets: for each side a heading, and its first operation that differs, as a dict.
         numbers: distance and rounding, or the shapes.
-        elements: the elements that differ most: the first, the first two, and so on.
-        phases: the largest ratio to rounding in each phase.
+        elements: sentences on the elements that differ most: on the first, on the first two, and so
+            on.
+        phases: one sentence with the largest ratio to the rounding envelope in each phase.
         causes: label and sentence of each cause.
         ties: other causes that explain the difference equally well.
         open: what was not judged or not found.
         notes: other remarks.
-        entries: commands that show catalogue entries.
+        entries: commands that show entries of the catalogue of known differences.
     """
 
     headline: tuple[str, ...]
@@ -97,7 +99,7 @@ class AnswerParts:
 
 
 def collect_parts(source: AnswerSource, lang: Language) -> AnswerParts:
-    """Return the parts of the page about a comparison."""
+    """Return the parts of the page about a comparison, in one language, not yet shortened."""
     found = source.found
     say, first = partial(format_message, lang), found.first
     texts = {
@@ -143,7 +145,12 @@ def collect_parts(source: AnswerSource, lang: Language) -> AnswerParts:
 
 
 def headline_texts(source: AnswerSource, lang: Language, leading: list[str]) -> Iterator[str]:
-    """Yield the verdict with what decides: an error, the place, the number of arrays."""
+    """Yield the verdict with what decides it, as sentences: leading notes such as an error, then
+    the place of the first divergence or the evidence.
+
+    Args:
+        leading: sentences of the notes that belong to the verdict.
+    """
     say, found = partial(format_message, lang), source.found
     verdict = say(f"verdict.{found.verdict.replace(' ', '_')}")
     space = "" if lang == "zh" else " "
@@ -158,8 +165,8 @@ def headline_texts(source: AnswerSource, lang: Language, leading: list[str]) -> 
 def operation_heads(
     found: Comparison, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield for each side a head, ``torch: gelu, net.py line 28``, and the first operation that
-    differs there."""
+    """Yield for each side that has one the first operation that differs, as a dict, behind a
+    heading such as ``torch: gelu, net.py line 28``."""
     first = next(iter(explanation.get("causes", ())), explanation)
     for side, key in zip(found.sides, ("place", "other"), strict=True):
         operation = first.get(key)
@@ -177,12 +184,14 @@ def operation_heads(
 
 
 def is_constant(operation: Mapping[str, Any]) -> bool:
-    """Return whether an operation depends on no input and no parameter."""
+    """Return whether an operation, given as a dict, takes only arrays that no call computed
+    (tables), and so depends on no input and no parameter."""
     return all(str(name).startswith("table:") for name in operation["inputs"])
 
 
 def describe_phases(found: Comparison, lang: Language) -> str:
-    """Describe the largest ratio to rounding in each phase; empty if no phase was compared."""
+    """Return a sentence with the largest ratio to the rounding envelope in each phase; empty if no
+    phase was compared."""
     if not found.phases:
         return ""
     say = partial(format_message, lang)
@@ -194,14 +203,20 @@ def describe_phases(found: Comparison, lang: Language) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Format a ratio to rounding in at most seven letters."""
+    """Format a ratio to the rounding envelope in a few letters: three digits, or two from 1000 on,
+    with an exponent where it is large."""
     return f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.2g}"
 
 
 def cause_texts(
     found: Comparison, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[tuple[str, str]]:
-    """Yield the label and the sentence of each cause, or of what was tried in vain."""
+    """Yield (label, sentence) for each cause, and then how they were tested; if there is no cause,
+    one pair on what was tried without success. An empty label continues the one before.
+
+    Args:
+        explanation: the result of the cause search, as a dict.
+    """
     say, sides = partial(format_message, lang), found.sides
     causes = explanation.get("causes", ())
     if not causes:
@@ -224,8 +239,8 @@ def cause_texts(
 
 
 def noted_causes(found: Comparison, lang: Language) -> Iterator[tuple[str, str]]:
-    """Yield the label and the sentence of each cause that was found in two traces, with how it was
-    tested."""
+    """Yield (label, sentence) for each note on a mistake of several ranks, found in two traces, and
+    on how it was tested. An empty label continues the one before."""
     label = "cause"
     for note in found.notes:
         if note.key.startswith(CAUSES):
@@ -238,7 +253,8 @@ def noted_causes(found: Comparison, lang: Language) -> Iterator[tuple[str, str]]
 def unsettled_texts(
     source: AnswerSource, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[str]:
-    """Yield what the causes leave open, and that the tolerance was not measured."""
+    """Yield sentences on what the causes leave open, on what to put into the map, and on a
+    tolerance that was not measured."""
     found = source.found
     if explanation.get("causes") and not explanation["equal"]:
         yield describe_rest(lang, explanation, found.sides, found.steps)
@@ -251,7 +267,8 @@ def unsettled_texts(
 
 
 def entry_commands(found: Comparison, explanation: Mapping[str, Any]) -> list[str]:
-    """Return the commands that show what the catalogue has about the error or the causes."""
+    """Return the commands (``dualml diffs …``, in backticks) that show what the catalogue of known
+    differences has about the error or the likeliest causes, each once."""
     noted = [str(note.values["entry"]) for note in found.notes if note.key == "entry"]
     likeliest = [
         make_hypothesis(cause["alterations"][0]) for cause in explanation.get("causes", ())

@@ -21,20 +21,22 @@ NAMES = object()
 def capture_attributes(
     owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]
 ) -> list[SavedValue]:
-    """Return copies of the plain values and tensors inside an object, each with its place.
+    """Return copies of the plain values and tensors inside an object, each with its place, for
+    `restore_attributes`.
 
-    Nested objects, dicts and lists are followed to a depth of 4; ``state`` and ``param_groups`` are
-    left out, as a state dict contains them.
+    Nested objects, dicts and lists are followed to a depth of `DEPTH`; ``state`` and
+    ``param_groups`` are left out, as a state dict contains them.
 
     Args:
         tensor: returns a copy of a tensor, or None for anything else.
-        skip: whether a value is saved by other means, such as parameters and modules.
+        skip: returns whether a value is left out, because it is saved by other means, such as
+            parameters and modules.
     """
     kept: list[SavedValue] = []
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
-        """Save the plain values inside a value, and follow the objects inside."""
+        """Append the plain values inside a value to ``kept``, and follow the objects inside."""
         if id(value) in seen or depth > DEPTH or skip(value):
             return
         seen.add(id(value))
@@ -69,10 +71,11 @@ def capture_attributes(
 
 
 def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> None:
-    """Put all captured values back in place; plain attributes that were added since are deleted.
+    """Put all values that `capture_attributes` returned back in place, as often as wanted; plain
+    attributes that were added since are deleted.
 
     Args:
-        tensor: as in `capture_attributes`.
+        tensor: returns a copy of a tensor, or None for anything else.
     """
     for place, name, value in kept:
         if name is NAMES:
@@ -92,5 +95,6 @@ def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> 
 
 
 def plain_values(kept: list[SavedValue]) -> list[SavedValue]:
-    """Return the captured values that are no containers: numbers, texts, flags."""
+    """Return the captured values that are no containers and no tensors: numbers, texts, flags,
+    None."""
     return [one for one in kept if isinstance(one[1], str | int) and isinstance(one[2], PLAIN)]

@@ -40,21 +40,22 @@ DIVERGENCE_KEYS = (
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ModelComparison(Comparison):
-    """The verdict on two models, or on two traces: a `Comparison`, with the following.
+    """The verdict on two models, or on two traces: a `Comparison` with more attributes.
 
     Attributes:
-        margin: how many times the measured rounding still counts as equal.
+        margin: how many rounding envelopes apart arrays still count as equal.
         tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³, if no draws were made).
         mapping: for each parameter its two names, how they were paired, and how the array is
             converted.
         environment: side → its versions and device.
-        reach: how far both sides agree: number of arrays before the first outside, number of
-            operations before the first that is not shared.
+        reach: how far both sides agree: number of arrays before the first beyond the margin, number
+            of operations of the second side before the first whose output the first side does not
+            compute.
         lost: number of values of the second side that the first does not compute.
-        distances: (step, phase, name) → relative distance of every judged array, see
-            `dualml.common.distance`.
-        outside: the arrays beyond the margin.
-        blocks: of a comparison block by block, for each its ratios and its drift, see
+        distances: (step, phase, name on the first side) → relative distance of every judged array,
+            see `dualml.common.distance`.
+        outside: (step, phase, name) of the arrays beyond the margin.
+        blocks: ratios and drift of each block in a comparison block by block, see
             `dualml.parity.models.lockstep.judge.describe_blocks`.
         patch: the patch of the second side, if one was asked for, see
             `dualml.parity.patches.finding.find_patch`.
@@ -79,7 +80,7 @@ class ModelComparison(Comparison):
         return f"<Comparison: {self.verdict}{first}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the Markdown text that a notebook displays: the page, as it is."""
+        """Return `page` in a Markdown code block, for a notebook."""
         fence = "`" * 3
         return f"{fence}text\n{self.page()}\n{fence}"
 
@@ -90,12 +91,13 @@ class ModelComparison(Comparison):
 
     @property
     def worst(self) -> float:
-        """The largest ratio of a distance to the rounding measured there; 0 if nothing was
-        compared."""
+        """The largest ratio of a distance to the rounding envelope at that array, over all phases;
+        0 if nothing was compared."""
         return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
 
     def describe(self) -> JsonObject:
-        """Return the result as JSON, without `reach`, `lost`, `distances` and `outside`."""
+        """Return the result as a JSON object, with its text in English and Chinese, without
+        `reach`, `lost`, `distances` and `outside`."""
         return {
             "verdict": self.verdict,
             "reason": self.reason,
@@ -116,7 +118,12 @@ class ModelComparison(Comparison):
         }
 
     def paragraphs(self, words: Messages) -> list[str]:
-        """Return the verdict, its evidence and the notes as sentences, the verdict first."""
+        """Return the verdict, its evidence, the notes and the patch as sentences, the verdict
+        first.
+
+        Args:
+            words: messages of the language.
+        """
         lang = cast("Language", words.lang)
         say = partial(format_message, lang)
         notes: dict[bool, list[str]] = {True: [], False: []}  # those that decide come first
@@ -137,8 +144,9 @@ class ModelComparison(Comparison):
         return sentences
 
     def evidence_texts(self, lang: Language) -> list[str]:
-        """Return, without a first divergence, how many arrays are equal, or why the two sides
-        cannot be compared; nothing if errors say it already."""
+        """Return, for a comparison without a first divergence, a sentence on how many arrays are
+        equal, or on why the two sides cannot be compared; empty if both raised, which a note
+        says."""
         say = partial(format_message, lang)
         if self.verdict != "equal":
             return [] if self.reason == "both_raised" else [say(f"reason.{self.reason}")]
@@ -162,8 +170,8 @@ class ModelComparison(Comparison):
         return "\n".join(line.text for line in make_page(self.answer(lang), lang, patch=lines))
 
     def patch_lines(self, lang: str) -> list[str]:
-        """Return what is said about the patch on one line, then the lines of its unified diff or
-        map; nothing if none was asked for."""
+        """Return sentences about the patch as one line, then the lines of its unified diff and of
+        its map; empty if no patch was asked for."""
         if self.patch is None:
             return []
         sentences = describe_patch(cast("Language", lang), self.patch, self.sides[1])
@@ -171,14 +179,19 @@ class ModelComparison(Comparison):
         return [Messages(lang).join_sentences(sentences), *text.splitlines()]
 
     def answer(self, lang: str) -> AnswerSource:
-        """Return what `dualml.parity.models.answer_page.make_page` makes the page of."""
+        """Return the source from which `dualml.parity.models.answer_page.make_page` makes the page.
+
+        Args:
+            lang: ``en`` or ``zh``, for the sentences of evidence.
+        """
         from dualml.parity.models.answer_parts import AnswerSource
 
         texts = [] if self.first is not None else self.evidence_texts(cast("Language", lang))
         return AnswerSource(self, self.margin, self.tolerance, tuple(texts))
 
     def _describe_divergence(self, first: FirstDivergence, lang: Language) -> Iterator[str]:
-        """Describe the first divergence: place, numbers, elements, and causes if they are known."""
+        """Yield sentences on the first divergence: place, numbers, elements, and causes if they are
+        known."""
         yield describe_divergence_place(lang, first, self.sides)
         yield from describe_divergence_numbers(lang, first, self.sides, self.margin, "first.value")
         if first.elements:
@@ -187,7 +200,8 @@ class ModelComparison(Comparison):
             yield from self._describe_causes(self.explanation, lang)
 
     def _describe_causes(self, explanation: Mapping[str, Any], lang: Language) -> Iterator[str]:
-        """Describe the first operations that differ, and the causes that explain them."""
+        """Yield sentences on the first operations that differ, the causes that explain them, and
+        the catalogue entries of the likeliest ones."""
         first = next(iter(explanation["causes"]), explanation)
         places = [
             format_place(lang, side, first[key])

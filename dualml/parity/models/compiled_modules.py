@@ -45,13 +45,20 @@ class ModuleReplay(Protocol):
     """Runs a model's modules alone, see `dualml_torch.parity.compiled.ModuleReplay`.
 
     Attributes:
-        calls: names of the modules that ran in a forward pass, ``""`` for the model itself.
+        calls: its keys are the names of the modules that ran in a forward pass, ``""`` for the
+            model itself.
     """
 
     calls: dict[str, Any]
 
     def run(self, name: str, mode: str, move: Move | None) -> Arrays:
-        """Run a module alone, compiled if ``mode`` says so, and return all that it computes."""
+        """Run a module alone on its recorded inputs, and return its outputs, the gradients of its
+        parameters and inputs, and its buffers, by name.
+
+        Args:
+            mode: the compiler mode; empty: not compiled.
+            move: changes parameters and inputs before the run; None changes nothing.
+        """
         ...
 
     def source(self, name: str) -> tuple[str, Callable[..., Any]]:
@@ -65,10 +72,10 @@ class CompilerTest:
     Args:
         replay: runs modules alone.
         mode: the compiled mode.
-        margin: how many times the measured rounding still counts as equal.
+        margin: how many rounding envelopes apart arrays still count as equal.
         unit: a unit in the last place, relative.
         draws: number of runs with moved weights and inputs that measure rounding.
-        precision: the type in whose units they are moved.
+        precision: the type in whose units weights and inputs are moved, such as ``fp32``.
         seed: seed of these moves.
     """
 
@@ -88,10 +95,11 @@ class CompilerTest:
 
     def find_difference(self, name: str) -> dict[str, Any] | None:
         """Return the first array of a module that the compiler moves beyond the margin; None if
-        there is none, or if the module does not run alone.
+        there is none, or if the module does not run alone. Counts the test in ``tried``.
 
         Returns:
-            ``tensor``, ``distance`` and ``envelope``; or ``raised``, the compiled module's error.
+            A dict with ``tensor``, ``distance`` and ``envelope``; or with ``raised``, the compiled
+                module's error.
         """
         self.tried += 1
         try:
@@ -116,8 +124,12 @@ class CompilerTest:
         return None
 
     def make_move(self, draw: int) -> Move:
-        """Return a function that moves arrays of real numbers by 2^draw units in the last place;
-        whole numbers and zeros stay."""
+        """Return a function that moves floating-point arrays by 2^draw units in the last place and
+        returns them; zeros stay, and so do arrays of whole numbers only.
+
+        Args:
+            draw: number of the draw, from 0.
+        """
 
         def move(arrays: Arrays) -> Arrays:
             moved = {}
@@ -134,8 +146,11 @@ class CompilerTest:
 def find_smallest_module(
     names: Iterable[str], find_difference: Callable[[str], dict[str, Any] | None]
 ) -> tuple[str, dict[str, Any]] | None:
-    """Return the smallest module that shows a difference by itself, and the difference: none of the
-    modules inside of it does. None if the whole model shows none.
+    """Return the smallest module that shows a difference by itself, and the difference; None if the
+    whole model shows none.
+
+    The search descends from the model into the first direct part that shows a difference, as long
+    as there is one.
 
     Args:
         names: dotted names of the modules that ran, ``""`` for the model itself.
@@ -155,15 +170,17 @@ def find_smallest_module(
 
 
 def direct_parts(name: str, names: Sequence[str]) -> list[str]:
-    """Return the modules inside of a module that no other of these modules contains; containers
-    that never run, such as lists, are passed over."""
+    """Return those of ``names`` that lie inside the module ``name`` and in no other of these inner
+    modules. Containers that never run, such as lists, are not among ``names`` and so passed
+    over."""
     start = f"{name}." if name else ""
     inner = [one for one in names if one != name and one.startswith(start)]
     return [one for one in inner if not any(one.startswith(f"{other}.") for other in inner)]
 
 
 def describe_source(replay: ModuleReplay, name: str) -> dict[str, Any]:
-    """Return type, file and line of a module's source; file and line are None if unknown."""
+    """Return ``module``, ``type``, ``file`` and ``line`` of a module's source; file and line are
+    None if unknown."""
     kind, function = replay.source(name)
     row: dict[str, Any] = {"module": name, "type": kind, "file": None, "line": None}
     try:
@@ -175,8 +192,9 @@ def describe_source(replay: ModuleReplay, name: str) -> dict[str, Any]:
 
 
 def run_search(emit: Emitter) -> dict[str, Any]:
-    """Search the model of the side given on the command line, and write the result: ``tried``, the
-    number of modules, and ``smallest``, the module with its difference, or None."""
+    """Search the model of the side that the command line names, and write ``explanation.json`` into
+    the folder: ``tried``, the number of modules, and ``smallest``, the module with its difference,
+    or None. Return an empty dict."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]

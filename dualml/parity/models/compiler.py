@@ -15,13 +15,13 @@ def explain_by_compiler(
 
     Args:
         compiled: the sides that are compiled.
-        results: label of a side → the result of the search for the smallest module that shows it;
-            None if the search failed.
+        results: label of a side → the result of the search for the smallest module that shows the
+            difference; None if the search failed.
 
     Returns:
-        An explanation without causes by mutation; ``compiler`` has a row for each side: ``side``,
-            ``mode``, ``plain`` (the mode that compiles nothing), ``tried`` (number of modules) and
-            ``smallest``, see `dualml.parity.models.compiled_modules`.
+        An explanation without causes by mutation; ``compiler`` has a row for each compiled side:
+            ``side``, ``mode``, ``plain`` (the mode that compiles nothing), ``tried`` (number of
+            modules) and ``smallest``, see `dualml.parity.models.compiled_modules`.
     """
     rows = [
         {

@@ -48,10 +48,10 @@ def record_construction(base: Any, skip: Sequence[str]) -> Iterator[dict[int, So
 def locations_by_name(
     places: Mapping[int, SourceLocation], modules: Mapping[int, str]
 ) -> dict[str, SourceLocation]:
-    """Map the name of each module to the line that built it; modules without a known line are left
-    out.
+    """Return name of a module → the line that built it; modules without a known line are left out.
 
     Args:
+        places: ``id`` of a module → line, see `record_construction`.
         modules: ``id`` of a module → its name.
     """
     return {name: places[number] for number, name in modules.items() if number in places}

@@ -17,14 +17,14 @@ SideCuts = dict[str, tuple[int, ...]]
 def plan_cuts(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap
 ) -> tuple[SideCuts, SideCuts]:
-    """Return for each side: name of a tensor to cut → lengths of its pieces.
+    """Return for side ``a`` and side ``b``: name of a fused tensor to cut → lengths of its pieces.
 
     Args:
         a, b: tensors of both sides, fused ones whole.
         asked: the user's map; tensors that it does not name are cut as their shapes say.
 
     Raises:
-        UserError: the map cuts a tensor into pieces that do not fit its rows.
+        UserError: the map cuts a tensor, in groups of rows, into pieces that do not fit.
     """
     of_a, of_b = cuts_from_map(a, b, asked)
     if not of_a and not of_b:
@@ -42,7 +42,9 @@ def plan_cuts(
 def cuts_from_map(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap
 ) -> tuple[SideCuts, SideCuts]:
-    """Return the cuts of both sides that the user's map states."""
+    """Return for each side: fused tensor → lengths of its pieces, for those tensors whose pieces,
+    ``NAME[0]``, ``NAME[1]``, …, the user's map names; raise `UserError` if pieces in groups do not
+    fit."""
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
     flat, counts = flat_map(asked), group_counts(asked)
     # Where pieces of both sides are paired, all of a tensor have the same length.
@@ -62,8 +64,13 @@ def cuts_from_map(
 def equal_pieces(
     shapes: dict[str, tuple[int, ...]], names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of pieces of a side, named in a map, if all pieces of a tensor are named
-    and its first axis can be cut into as many equal parts."""
+    """Return name of a piece → shape, for the tensors of which a map names all pieces, ``NAME[0]``,
+    ``NAME[1]``, …, if the first axis can be cut into as many equal parts.
+
+    Args:
+        shapes: shapes of one side's tensors by name.
+        names: names of one side in the map.
+    """
     pieces: dict[str, set[int]] = {}
     for name in names:
         match = PIECE.fullmatch(name)
@@ -80,8 +87,9 @@ def equal_pieces(
 def shape_in_layout(
     shapes: dict[str, tuple[int, ...]], name: str, change: str
 ) -> tuple[int, ...] | None:
-    """Return the shape of a tensor after a change that has an axis for heads, else its own shape:
-    `find_lengths` sees whether a matrix is transposed. None if there is no such tensor."""
+    """Return the shape of a tensor after a change of layout that splits or merges an axis for
+    heads; after any other change its own shape, because `find_lengths` sees itself whether a matrix
+    is transposed. None if there is no such tensor, or the change does not fit."""
     shape, words = shapes.get(name), change.split("+")
     if shape is None or not any(HEADS.fullmatch(word) for word in words):
         return shape
@@ -93,12 +101,14 @@ def cuts_of_names(
     own: dict[str, tuple[int, ...]],
     counts: dict[str, int],
 ) -> SideCuts:
-    """Return the cuts of one side.
+    """Return fused tensor → lengths of its pieces, for one side; tensors of which only some pieces
+    are named, or whose pieces do not fit, are left out. Raise `UserError` for pieces in groups that
+    do not fit.
 
     Args:
-        entries: name on this side, and the partner's shape in this side's layout.
+        entries: (name on this side, the partner's shape in this side's layout or None).
         own: shapes of this side by name.
-        counts: fused tensor → number of its groups.
+        counts: fused tensor → number of groups in which its rows lie.
     """
     pieces: dict[str, dict[int, tuple[int, ...]]] = {}
     for name, shape in entries:
@@ -132,6 +142,7 @@ def find_lengths(
     Args:
         whole: shape of the fused tensor.
         pieces: shapes of the other side's tensors, which may be transposed.
+        groups: number of groups in which the rows lie; every length must be a multiple of it.
     """
     for axis in range(min(2, len(whole))):
         rest = whole[1 - axis] if len(whole) == 2 else None

@@ -14,7 +14,8 @@ from dualml.parity.models.trace_comparison import TraceComparison
 
 
 def module_and_type(pair: TraceComparison, spot: TensorDistance) -> tuple[str, str]:
-    """Return name and type of the module that a distance belongs to."""
+    """Return name and type of the module, on the first side, that a distance belongs to; the type
+    is empty if it is unknown."""
     forward, parameter = spot.phase == "forward", spot.tensor.rpartition("/")[2]
     name = module_name(spot.tensor) if forward else parameter.rpartition(".")[0]
     return name, pair.a.modules.get(name, "")
@@ -23,7 +24,8 @@ def module_and_type(pair: TraceComparison, spot: TensorDistance) -> tuple[str, s
 def make_divergence(
     pair: TraceComparison, spot: TensorDistance, stray: TensorDistance
 ) -> FirstDivergence:
-    """Return the divergence that begins at one distance and exceeds the margin at another."""
+    """Return the divergence that begins at distance ``spot`` and first exceeds the margin at
+    ``stray``; both may be the same."""
     layer, kind = module_and_type(pair, spot)
     arrays = spot.arrays
     shapes = tuple(a.shape for a in arrays) if arrays else None
@@ -48,8 +50,8 @@ def make_divergence(
 
 
 def deviating_side(pair: TraceComparison, spot: TensorDistance) -> str:
-    """Return the side that has the NaN, does not train or alone has a parameter; empty for
-    other kinds."""
+    """Return the name of the side that has the NaN, that does not train the parameter, or that
+    alone has it; empty for other kinds of distances."""
     if spot.kind == "nan" and (arrays := spot.arrays) is not None:
         return pair.sides[0] if has_nan(arrays[0]) else pair.sides[1]
     if spot.kind == "alone":
@@ -61,14 +63,15 @@ def deviating_side(pair: TraceComparison, spot: TensorDistance) -> str:
 
 
 def locate_error(pair: TraceComparison) -> FirstDivergence:
-    """Return the first module that only the other side completed, as a divergence."""
+    """Return the first module that the failed side did not complete and the other side did, as a
+    divergence of kind ``raised``; one of the two traces has to have raised."""
     failed, other = (pair.a, pair.b) if pair.a.raised else (pair.b, pair.a)
     step = len(failed.order)
     done, order = failed.order[-1], other.order[step - 1] if step <= len(other.order) else []
     forth = pair.modules if other is pair.a else {y: x for x, y in pair.modules.items()}
 
     def was_reached(name: str) -> bool:
-        """Whether the failed side reached a module, or has no partner for it."""
+        """Return whether the failed side completed a module, or has no partner for it."""
         there = forth.get(module_name(name))
         return there is None or any(n.startswith(there) for n in done)
 
@@ -89,7 +92,7 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
 
 
 def layout_note(spot: TensorDistance) -> Note:
-    """Return a note that a module's output has another shape."""
+    """Return a note that a module's output has another shape on the other side."""
     arrays = spot.arrays
     assert arrays is not None
     x, y = arrays
@@ -97,8 +100,8 @@ def layout_note(spot: TensorDistance) -> Note:
 
 
 def entries_about_error(pair: TraceComparison) -> list[str]:
-    """Return the names of catalogue entries about the line that raised, or the layer built
-    there."""
+    """Return the names of the entries in the catalogue of known differences that fit the error that
+    a side raised, or the line that built the layer."""
     failed = pair.a if pair.a.raised else pair.b
     where = locate_error(pair)
     built = failed.built.get(where.layer if failed is pair.a else where.other)
@@ -106,8 +109,8 @@ def entries_about_error(pair: TraceComparison) -> list[str]:
 
 
 def lacks_operator(raised: str) -> bool:
-    """Return whether an error says that the device has no such kernel, which no change of the port
-    can fix."""
+    """Return whether the text of an error says that the device has no such kernel, which no change
+    of the port can fix."""
     return (
         re.search(
             r"Unsupported op|[Kk]ernel select failed|kernel \S+ unregistered|"
@@ -123,7 +126,8 @@ def lacks_operator(raised: str) -> bool:
 def find_onset(
     spots: Sequence[TensorDistance], stray: TensorDistance, margin: float
 ) -> TensorDistance:
-    """Return the distance at which a divergence begins that exceeds the margin at ``stray``.
+    """Return the distance, one of ``spots``, at which a divergence begins that exceeds the margin
+    at ``stray``, another one of them.
 
     It goes back over the directly preceding distances of the same step that exceed a third of the
     margin: a wrong epsilon may reach nine times the rounding in its own layer and eleven in the

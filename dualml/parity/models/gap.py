@@ -31,8 +31,9 @@ class TensorDistance(Distance):
 
     Attributes:
         other: the array's name on the second side.
-        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
-            ``alone`` (a parameter of one side), ``outputs`` (an output of one side).
+        kind: what the distance is of: ``value``; ``shape``, ``nan`` (one side), ``both_nan``,
+            ``trained`` (one side), ``alone`` (a parameter of one side), ``outputs`` (an output of
+            one side).
         read: returns the two arrays if they differ; else None.
     """
 
@@ -44,13 +45,13 @@ class TensorDistance(Distance):
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The two arrays if they differ, read anew; else None."""
+        """The two arrays if they differ, read anew at each access; else None."""
         return None if self.read is None else self.read()
 
     @property
     def is_hard(self) -> bool:
-        """Whether this is a difference by itself: any kind but ``shape``, which may be a mere
-        layout unless the model's own output has it."""
+        """Whether a large distance is a difference by itself: for any kind but ``shape``, which may
+        be a mere layout unless the model's own output has it."""
         return self.kind != "shape" or self.tensor.startswith(OUTPUT)
 
     @property
@@ -65,8 +66,8 @@ class TensorDistance(Distance):
 
 
 def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return the relative `distance`, treating equal infinities on both sides (masks) as no
-    difference.
+    """Return the relative distance of two arrays, see `dualml.common.distance`, treating equal
+    infinities on both sides (masks) as no difference.
 
     Infinite for different shapes; 0 if all numbers on both sides are subnormal.
     """
@@ -106,18 +107,18 @@ def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def has_nan(array: NDArray[Any]) -> bool:
-    """Return whether an array contains a NaN."""
+    """Return whether an array of floating-point numbers contains a NaN; False for other types."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def largest_differences(
     a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
 ) -> list[dict[str, Any]]:
-    """Return the elements that differ most, with index and both values; empty for different shapes.
-    Equal elements are left out.
+    """Return the elements that differ most, largest difference first, as dicts with ``index`` and
+    both values; empty for different shapes. Equal elements are left out.
 
     Args:
-        sides: keys for the two values.
+        sides: keys of the dicts for the two values.
         count: the largest number of elements.
     """
     if a.shape != b.shape:

@@ -24,11 +24,12 @@ PREFIX = "parameter:"
 
 @dataclass
 class ParameterGraph:
-    """The graph of a model's parameters.
+    """The graph of a model's parameters; a node is a module, named like it, with its own tensors.
 
     Attributes:
         tensors: node → its tensors, by the last part of their name in PyTorch's terms.
-        before, after: node → its neighbours, ``input`` among them.
+        before, after: node → the nodes that its inputs come from, ``input`` among them, and those
+            that its outputs go to.
     """
 
     tensors: dict[str, dict[str, Tensor]]
@@ -46,8 +47,8 @@ class ParameterGraph:
         return hash(tuple(sorted(shapes)))
 
     def refine_labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
-        """Return node → label for increasing radius of the neighbourhood, from radius 0 (shapes
-        alone).
+        """Return for each radius of the neighbourhood, from 0 (shapes alone), node → label; equal
+        labels mean equal neighbourhoods.
 
         Ends early when a larger radius distinguishes no further nodes.
 
@@ -75,10 +76,8 @@ class ParameterGraph:
 
 
 def build_graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> ParameterGraph:
-    """Build the parameter graph of a model from the operations of a forward pass.
-
-    The tensors of one module form one node; COUNTERS are left out.
-    """
+    """Return the parameter graph of a model from the operations of a forward pass. The tensors of
+    one module form one node; those that only count batches (`COUNTERS`) are left out."""
     owner = owning_modules([one for one in tensors if one.name.rpartition(".")[2] not in COUNTERS])
     nodes: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for one in tensors:
@@ -98,8 +97,8 @@ def build_graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> P
 
 
 def owning_modules(tensors: Iterable[Tensor]) -> dict[str, str]:
-    """Map each tensor to its module; a tensor in a module that has submodules is a node of its
-    own."""
+    """Return name of a tensor → name of its module, which is its node; a tensor in a module that
+    has submodules with tensors is a node of its own, under its own name."""
     modules = {one.name.rpartition(".")[0] for one in tensors}
     inner = {name[:i] for name in modules for i, sign in enumerate(name) if sign == "."}
     inner |= {""} if len(modules) > 1 else set()
@@ -115,8 +114,8 @@ def used_parameters(inputs: Iterable[str]) -> list[str]:
 
 
 def source_nodes(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
-    """Return the nodes that a value comes from without passing another parameter; ``input`` for an
-    input of the model.
+    """Return the nodes that a value of the trace comes from without passing another parameter;
+    ``input`` for an input of the model, none for other values that no call computed.
 
     Args:
         reached: number of a call → the nodes that its outputs come from.
@@ -128,8 +127,8 @@ def source_nodes(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[
 
 
 def match_roles(a: ParameterGraph, b: ParameterGraph) -> dict[str, str]:
-    """Return name in ``a`` → name in ``b`` of the tensors whose neighbourhoods are unambiguous;
-    others are left out."""
+    """Return name in ``a`` → name in ``b`` of the tensors in nodes whose neighbourhoods are
+    unambiguous; other tensors are left out."""
     pairs: dict[str, str] = {}
     while further := match_unique_nodes(a, b, pairs):  # known pairs distinguish their neighbours
         pairs |= further
@@ -144,8 +143,12 @@ def match_roles(a: ParameterGraph, b: ParameterGraph) -> dict[str, str]:
 def match_unique_nodes(
     a: ParameterGraph, b: ParameterGraph, pairs: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return further pairs of nodes that are unique on their side, for the largest possible
-    radius."""
+    """Return node in ``a`` → node in ``b`` of further nodes whose label is unique on both sides,
+    compared from the largest radius down to 1.
+
+    Args:
+        pairs: nodes that are paired already.
+    """
     known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}
     partners = {y: known[x] for x, y in pairs.items()}
     further: dict[str, str] = {}
@@ -161,8 +164,8 @@ def match_unique_nodes(
 
 
 def find_partner(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
-    """Return the tensor in ``others`` with the same last name ``last``, or the only one of the same
-    shape that is trained likewise, or None."""
+    """Return the tensor of the partner node with the last name ``last``, or else the only one that
+    has the shape of ``one`` and is trained likewise; None if there is none."""
     if last in others:
         return others[last]
     alike = [x for x in others.values() if (x.trained, x.shape) == (one.trained, one.shape)]
@@ -170,7 +173,7 @@ def find_partner(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor
 
 
 def group_nodes(labels: Mapping[str, int], without: set[str]) -> dict[int, list[str]]:
-    """Group the nodes by label, without those that are paired already."""
+    """Return label → nodes that have it, without the nodes in ``without``."""
     groups: dict[int, list[str]] = defaultdict(list)
     for node, label in labels.items():
         if node not in without:

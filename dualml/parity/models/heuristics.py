@@ -23,8 +23,9 @@ def find_better_pairing(
     Typical cases are gate and up projections, or the matrices of queries and keys, of equal shape.
 
     Returns:
-        PyTorch's name → MindSpore's name of the parameters whose partners change; None if the
-            explanation needs more than swaps of parameters that were paired by their order alone.
+        Name on the first side → new partner on the second, for the parameters whose partners
+            change; None if the explanation needs more than swaps of parameters that were paired by
+            their order alone.
     """
     if explanation is None or not explanation["equal"] or not explanation["causes"]:
         return None
@@ -43,8 +44,12 @@ def find_better_pairing(
 
 
 def pair_by_listing(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, str]:
-    """Return the pairs by listing order that differ from those by order of use; empty if none does,
-    or if listing order pairs another number of tensors."""
+    """Return name in ``a`` → name in ``b`` of the pairs by listing order that differ from those by
+    order of use; empty if none does, or if listing order pairs another number of tensors.
+
+    Args:
+        asked: the map with which the traces were recorded.
+    """
     if not b.guesses:
         return {}
     ours, theirs = align_pieces(a, b)
@@ -63,7 +68,8 @@ def pair_transposed(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, tuple[
     """Return name in ``a`` → (name in ``b``, "transpose") of square matrices to pair transposed,
     because other matrices of the model are stored so.
 
-    The shape of a square matrix does not tell. Lookup tables are excluded. Empty if there are none.
+    The shape of a square matrix does not tell how it is stored. Lookup tables are excluded. Empty
+    if there are none.
     """
     ours, theirs = align_pieces(a, b)
     pairs = match_tensors(

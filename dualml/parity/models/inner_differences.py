@@ -23,8 +23,9 @@ MAX_NAMED_MODULES = 4
 def inner_differences(
     judged: Sequence[TensorDistance], outside: Collection[TensorDistance], margin: float
 ) -> list[TensorDistance]:
-    """Return the differing outputs of inner modules in the steps whose results agree, and those of
-    the same modules in later steps, where rounding may leave little to judge.
+    """Return the differences in outputs of inner modules that are no differences of what the model
+    does: those in steps whose results agree, and those of the same modules in later steps, where
+    rounding may leave little to judge.
 
     In such a step outputs, loss and gradients lie inside of the margin, and at least one output or
     a loss and one gradient were judged: a value that anything uses also reaches a gradient, even
@@ -32,8 +33,8 @@ def inner_differences(
 
     Args:
         judged: the distances of the comparison.
-        outside: those beyond the margin.
-        margin: how many times the measured rounding still counts as equal.
+        outside: the distances beyond the margin.
+        margin: how many rounding envelopes apart arrays still count as equal.
     """
     inner = [spot for spot in outside if is_inner(spot) and spot.kind == "value"]
     large = {spot.step for spot in inner} - {
@@ -48,7 +49,8 @@ def inner_differences(
 
 
 def is_inner(spot: TensorDistance) -> bool:
-    """Return whether a distance is that of an inner module's output, of its values or its shape."""
+    """Return whether a distance is one of values or shapes of an inner module's output, not of the
+    model's own."""
     inside = spot.phase == "forward" and not spot.tensor.startswith(OUTPUT)
     return inside and spot.kind in ("value", "shape")
 
@@ -56,7 +58,8 @@ def is_inner(spot: TensorDistance) -> bool:
 def has_agreeing_results(
     step: int, judged: Sequence[TensorDistance], outside: Collection[TensorDistance]
 ) -> bool:
-    """Return whether outputs, loss and gradients of a step agree, see `inner_differences`."""
+    """Return whether outputs, loss and gradients of a step were judged and agree, see
+    `inner_differences`."""
     known = ("parameters", "forward", "loss", "gradient")
     if any(s.step == step and s.phase in known and not is_inner(s) for s in outside):
         return False

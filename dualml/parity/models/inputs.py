@@ -25,12 +25,15 @@ def check_margin(margin: float) -> None:
 
 
 def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
-    """Return the inputs as a list of arrays, in the order of ``forward``'s arguments. A list of
-    numbers, also nested, is one array, a tuple several; anything that is no array of numbers raises
-    `UserError`.
+    """Return the inputs as a list of arrays, in the order of ``forward``'s arguments, see
+    `to_array`. A list of numbers, also nested, is one array; a tuple, or a list of arrays, is
+    several.
 
     Args:
         what: name of the argument in error messages.
+
+    Raises:
+        UserError: a dict, no array at all, or something that holds no numbers.
     """
     if isinstance(inputs, Mapping):
         raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
@@ -46,8 +49,8 @@ def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
 
 
 def to_array(value: Any, what: str) -> NDArray[Any]:
-    """Convert a value to a NumPy array of float32, int64 or bool; raise `UserError` if it holds no
-    numbers.
+    """Convert an array, a number or a nested list of numbers to a NumPy array of float32, int64 or
+    bool; raise `UserError` for anything else, such as a tensor.
 
     Args:
         what: name of the argument in error messages.
@@ -67,14 +70,15 @@ def to_array(value: Any, what: str) -> NDArray[Any]:
 
 
 def resolve_losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
-    """Return the loss of each side: a name, or the import spec of a function.
+    """Return the loss of each side, in order: twice a name, or the import specs of two functions.
 
     Args:
         loss: a name, a pair of functions, or None for ``probe``.
         target: the targets; ``cross_entropy`` and ``mse`` need them, other names refuse them.
 
     Raises:
-        UserError: an unknown name, wrong targets, or no pair.
+        UserError: an unknown name, targets that it cannot take, or neither a name nor a pair of
+            functions.
     """
     if loss is None or isinstance(loss, str):
         word = loss or "probe"
@@ -90,12 +94,14 @@ def resolve_losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
 
 
 def resolve_optimizers(optimizer: Any) -> list[Any]:
-    """Return the optimizer of each side: ``{"rule": …}`` for dualml's own, the import spec of a
-    function, or None.
+    """Return the optimizer of each side, in order: twice ``{"rule": …}`` for dualml's own, the
+    import specs of two functions, or twice None.
+
+    Args:
+        optimizer: settings of a rule, a pair of functions, or None.
 
     Raises:
-        UserError: neither a rule, nor a pair of functions, nor None; an invalid rule, or a function
-            that another process cannot import.
+        UserError: anything else, an invalid rule, or a function that another process cannot import.
     """
     if optimizer is None:
         return [None, None]
@@ -127,5 +133,6 @@ def resolve_pair(pair: Any, what: str, arguments: str) -> list[Any]:
 
 
 def serialize_map(asked: ParameterMap | None) -> dict[str, Any]:
-    """Return the user's map of parameters as JSON; empty for None."""
+    """Return the user's map of parameters as a dict for JSON, with lists in place of tuples; empty
+    for None."""
     return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -69,8 +69,9 @@ class Interpreter:
     missing: tuple[str, ...] = ()
 
     def make_overlay(self, folder: Path) -> Path:
-        """Make a folder of links for this interpreter's ``PYTHONPATH``: dualml's packages, and
-        those light packages that it lacks, but nothing else of this environment."""
+        """Make a folder of links for this interpreter's ``PYTHONPATH`` and return it: dualml's
+        packages, and those light packages that the interpreter lacks, but nothing else of this
+        environment."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*OWN_PACKAGES, *self.missing):
             source = find_package(name)
@@ -81,8 +82,8 @@ class Interpreter:
 
 
 def find_package(name: str) -> Path | None:
-    """Return the folder, or the file, of a top-level package without importing it; None if there is
-    none."""
+    """Return the folder, or the file, of a top-level package without importing it; None if it is
+    not found."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None
@@ -92,11 +93,12 @@ def find_package(name: str) -> Path | None:
 
 
 def probe_interpreter(python: str | Path, option: str, framework: str) -> Interpreter | None:
-    """Return what another interpreter is and has; None for the one that runs this process.
+    """Run another interpreter to find out its version and packages, and return these; None for the
+    interpreter that runs this process.
 
     Args:
         python: path or name of the program.
-        option: how the user said it, for error messages: ``--b-python``.
+        option: the option that named it, for error messages: ``--b-python``.
         framework: the framework's package, which it must have besides NumPy.
 
     Raises:
@@ -143,8 +145,8 @@ def probe_interpreter(python: str | Path, option: str, framework: str) -> Interp
 
 
 def user_paths(paths: Iterable[str]) -> list[str]:
-    """Return the entries of a module search path that are the user's: without those of this
-    interpreter's installation, whose packages another interpreter must not import."""
+    """Return the entries of a module search path that are the user's, in order: without those of
+    this interpreter's installation, whose packages another interpreter must not import."""
     named = sysconfig.get_paths()
     installed = {named[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     installed |= {*site.getsitepackages(), site.getusersitepackages()}

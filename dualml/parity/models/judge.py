@@ -64,16 +64,19 @@ def judge_traces(
     structure: bool = True,
     known: KnownDistances | None = None,
 ) -> ModelComparison:
-    """Judge two traces of one plan.
+    """Judge two traces of one plan (with the same inputs and initial weights), and return the
+    comparison, without a search of causes.
 
     Args:
-        structure: whether a trained parameter that only one side has counts as a difference, if
-            its gradient in step 1 was recorded and is not zero; others are only noted.
+        structure: whether a trained parameter that only one side has counts as a difference, if its
+            gradient in step 1 was recorded and is not zero; others are only noted.
         known: finite distances from an earlier judgement of these two traces, which are not
-            measured again, as little as whether both are of one plan.
+            measured again; it is then not checked again either whether both are of one plan. None:
+            there was none.
 
     Raises:
-        UserError: too many parameters without a partner, other inputs, other initial weights.
+        UserError: too many parameters have no partner, or the traces have different inputs or
+            initial weights.
     """
     margin, sides = settings.margin, settings.sides
     a, b = align_pieces(a, b)
@@ -171,7 +174,8 @@ def judge_traces(
 
 
 def pairing_notes(pairing: Pairing, sides: tuple[str, str]) -> Iterator[Note]:
-    """Yield notes about parameters that were paired by their order, or that have no partner."""
+    """Yield notes about parameters that were paired by their order alone, and about buffers and
+    parameters that have no partner."""
     if guessed := [p for p in pairing.pairs if p.how == "order"]:
         yield Note("by_order", {"n": len(guessed), "all": len(pairing.pairs)})
     for side, names in zip(sides, pairing.unpaired_buffers, strict=True):
@@ -184,8 +188,8 @@ def pairing_notes(pairing: Pairing, sides: tuple[str, str]) -> Iterator[Note]:
 
 
 def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
-    """Raise `UserError` if the two sides have other inputs or other initial weights, or if one
-    lacks the initial value of a paired parameter."""
+    """Raise `UserError` if the two sides have different inputs in a common step, or different
+    initial weights, or if one lacks the initial value of a paired tensor."""
     same = "both must be trained on the same batches to be compared"
     for step, (xs, ys) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
         if len(xs) != len(ys):
@@ -215,14 +219,16 @@ def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]
 
 
 def is_equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether two arrays have the same shape and numbers; NaNs equal one another."""
+    """Return whether two arrays have the same shape and numbers, whatever their dtypes; NaNs equal
+    one another."""
     # Equal bits are the rule, and seen faster.
     return is_bit_identical(a, b) or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 def worst_by_phase(spots: Sequence[TensorDistance]) -> dict[str, dict[str, Any]]:
-    """Return for each phase that occurs the number of distances, over all steps, and the array with
-    the largest ratio to its rounding."""
+    """Return for each phase that occurs ``arrays``, the number of distances over all steps, and
+    step, name, distance, envelope and ratio of the array with the largest ratio of distance to
+    envelope."""
     keys = ("step", "tensor", "distance", "envelope", "ratio")
     return {
         phase: {"arrays": len(of_phase), **{key: getattr(worst, key) for key in keys}}

@@ -13,13 +13,15 @@ DISTANCES = "distances.json"
 
 
 def write_distances(folder: Path, known: KnownDistances) -> None:
-    """Write the finite ones of some distances into the folder of a comparison."""
+    """Write the finite distances among ``known``, by (step, phase, name), into the folder of a
+    comparison."""
     rows = [[*where, distance] for where, distance in known.items() if isfinite(distance)]
     write_json(folder / DISTANCES, rows)
 
 
 def read_distances(folder: Path) -> KnownDistances | None:
-    """Read the distances from the folder of a comparison; None if it has none."""
+    """Return the distances that `write_distances` wrote into a folder, by (step, phase, name); None
+    if there are none."""
     path = folder / DISTANCES
     if not path.exists():
         return None

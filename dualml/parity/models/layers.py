@@ -19,18 +19,20 @@ KINDS = {"dense": "linear", "sequentialcell": "sequential", "celllist": "modulel
 
 
 def canonical_type(type_name: str) -> str:
-    """Return a module's type name in lower case, in PyTorch's terms."""
+    """Return a module's type name in lower case, in PyTorch's terms: ``linear`` for ``Dense``."""
     word = type_name.lower()
     return KINDS.get(word, word)
 
 
 def parent_name(name: str) -> str:
-    """Return the dotted name of the enclosing module; empty at the top."""
+    """Return a dotted name without its last part, the name of the enclosing module; empty at the
+    top."""
     return name.rpartition(".")[0]
 
 
 def pair_modules(a: Mapping[str, str], b: Mapping[str, str], mapping: Pairing) -> dict[str, str]:
-    """Pair the modules of two models; return name in ``a`` → name in ``b``.
+    """Pair the modules of two models; return name in ``a`` → name in ``b``, without modules that
+    have no partner.
 
     Args:
         a, b: name → type, in the framework's order.
@@ -69,7 +71,8 @@ def find_fused(pairs: Sequence[tuple[str, str]]) -> set[str]:
     of the other.
 
     Args:
-        pairs: names of parameters of both sides, with pieces as ``qkv.weight[1]``.
+        pairs: (name on the first side, on the other) of paired parameters; pieces of a fused tensor
+            are named ``qkv.weight[1]``.
     """
     partners: dict[str, set[str]] = defaultdict(set)
     for x, y in pairs:
@@ -85,8 +88,8 @@ def find_whole(
     """Return the module of ``b`` with the same parameters as ``x``, a module of ``a`` that has a
     fused tensor; empty if there is none.
 
-    ``x`` must have submodules: a fused layer alone computes less than the module that has its
-    pieces and combines their results.
+    Empty also if ``x`` has no submodules: a fused layer alone computes less than the module that
+    has its pieces and combines their results.
     """
     if not any(name.startswith(f"{x}.") for name in a):
         return ""
@@ -98,8 +101,8 @@ def find_whole(
 
 
 def pair_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
-    """Add to ``pairs`` the modules of one type with equal names below their nearest paired parents,
-    or else with equal full names."""
+    """Add to ``pairs``, in place, the modules of one type whose names below their nearest paired
+    parents are equal, or else whose full names are."""
     for x in a:
         if x in pairs:
             continue
@@ -115,8 +118,8 @@ def pair_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, st
 
 
 def pair_by_order(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
-    """Add to ``pairs`` the remaining modules of one type in order, where both sides have the same
-    number of them."""
+    """Add to ``pairs``, in place, the remaining modules of each type in order, where both sides
+    have the same number of them."""
     taken = set(pairs.values())
     for wanted in {canonical_type(t) for t in a.values()}:
         xs = [x for x, t in a.items() if x not in pairs and canonical_type(t) == wanted]

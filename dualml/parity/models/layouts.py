@@ -42,12 +42,13 @@ Shape = tuple[int, ...]
 
 
 def is_layout_word(word: str) -> bool:
-    """Return whether a word names a change of layout, and is no name of a parameter."""
+    """Return whether a word is one change of layout, see the module; any other word is the name of
+    a parameter."""
     return word in PLAIN or any(one.fullmatch(word) for one in (SIZED, HEADS))
 
 
 def invert_change(change: str) -> str:
-    """Return the change that undoes another one.
+    """Return the change that undoes ``change``, words joined by ``+``; empty for an empty change.
 
     Example:
         >>> invert_change("interleave:8+transpose")
@@ -61,13 +62,14 @@ def invert_change(change: str) -> str:
 
 
 def join_changes(*changes: str) -> str:
-    """Return the change that applies several, one after the other; empty ones are left out."""
+    """Return the change that applies several changes one after the other; empty ones are left
+    out."""
     return "+".join(filter(None, changes))
 
 
 def changed_shape(shape: Shape, words: Sequence[str]) -> Shape | None:
-    """Return the shape of an array after some words, without ``reshape``; None if one of them
-    cannot be applied to it."""
+    """Return the shape of an array after some words of a change; None if one of them cannot be
+    applied. ``reshape`` leaves the shape as it is here."""
     for word in words:
         if word == "transpose":
             if len(shape) < 2:
@@ -105,7 +107,12 @@ def split_or_merged(shape: Shape, word: str) -> Shape | None:
 
 
 def rotated_rows(rows: int, sized: re.Match[str]) -> int | None:
-    """Return how many rows of each head a word with sizes permutes; None if they do not fit."""
+    """Return how many rows of each head are permuted; None if the rows do not fit.
+
+    Args:
+        rows: number of rows of all heads.
+        sized: match of an ``interleave`` or ``deinterleave`` word with `SIZED`.
+    """
     heads = int(sized[2])
     if rows % heads:
         return None
@@ -114,10 +121,12 @@ def rotated_rows(rows: int, sized: re.Match[str]) -> int | None:
 
 
 def permute_rows(array: NDArray[Any], sized: re.Match[str]) -> NDArray[Any]:
-    """Return an array with the rows of each head in the order that a word with sizes says.
+    """Return a copy of an array with the rows of each head in the order of an ``interleave`` or
+    ``deinterleave`` word; raise `ValueError` if it does not fit.
 
     Args:
         array: its first axis has the rows of all heads, one head after the other.
+        sized: match of the word with `SIZED`.
     """
     dims = rotated_rows(array.shape[0], sized)
     if dims is None:
@@ -131,7 +140,8 @@ def permute_rows(array: NDArray[Any], sized: re.Match[str]) -> NDArray[Any]:
 
 
 def shape_before(shape: Shape, words: Sequence[str]) -> Shape:
-    """Return the shape from which some words lead to this one."""
+    """Return the shape that an array must have so that some words, without ``reshape``, lead to
+    ``shape``."""
     back = [word for word in invert_change("+".join(words)).split("+") if word]
     found = changed_shape(shape, back)
     assert found is not None, f"{back} of {shape}"  # checked where the map is read
@@ -139,8 +149,12 @@ def shape_before(shape: Shape, words: Sequence[str]) -> Shape:
 
 
 def apply_words(array: NDArray[Any], words: Sequence[str], shape: Shape) -> NDArray[Any]:
-    """Return an array after some words; its last shape is ``shape`` if ``reshape`` is one of
-    them."""
+    """Return an array after the words of a change, applied one after the other; raise `ValueError`
+    for an unknown word.
+
+    Args:
+        shape: the final shape, which ``reshape`` has to reach; not used without that word.
+    """
     for i, word in enumerate(words):
         if word == "transpose":
             array = np.ascontiguousarray(array.swapaxes(-1, -2))
@@ -156,8 +170,12 @@ def apply_words(array: NDArray[Any], words: Sequence[str], shape: Shape) -> NDAr
 
 
 def can_apply(change: str, array: NDArray[Any], size: int) -> bool:
-    """Return whether an array of a paired parameter can take its change: of an array of the
-    parameter's ``size``, and a matrix if it is transposed. Others, such as a scalar state, stay."""
+    """Return whether an array that belongs to a parameter, such as a state, can take the
+    parameter's change; others, such as a scalar state, have to stay as they are.
+
+    ``transpose`` needs two axes; other changes need the parameter's number of elements, ``size``,
+    and a shape that fits. False for an empty change.
+    """
     if change == "transpose":
         return array.ndim >= 2
     if not change or array.size != size:

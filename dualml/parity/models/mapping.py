@@ -51,9 +51,11 @@ def match_tensors(
     *,
     complete: bool = True,
 ) -> Pairing:
-    """Pair the tensors of two models.
+    """Pair the tensors of two models, in the order of rules that the module gives, and return all
+    pairs.
 
-    Trained parameters and buffers of one side alone are listed in the result.
+    Trained parameters and buffers of one side alone are listed in the result; counters of batches
+    (`COUNTERS`) are ignored.
 
     Args:
         user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence, see
@@ -64,9 +66,10 @@ def match_tensors(
         complete: whether too many parameters without a partner are an error.
 
     Raises:
-        UserError: a name in ``user_map`` that does not exist or has another shape. If ``complete``:
-            fewer than half of the smaller model's trained parameters have partners, or those left
-            over hold equally many numbers; with their shapes and the nearest.
+        UserError: a name in ``user_map`` does not exist, or the shapes of a pair in it do not fit.
+            If ``complete``: fewer than half of the smaller model's trained parameters have
+            partners, or those left over on both sides hold equally many numbers; the message has
+            their shapes and the nearest ones.
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
@@ -110,13 +113,14 @@ def transpose_squares(
     """Return the pairs, with those of square matrices transposed if all other matrices with the
     same last name are, or if one of the two is a piece of a matrix that is stored as (in, out).
 
-    The shape of a square matrix does not tell whether it is. Pairs of the user's map stay.
+    The shape of a square matrix does not tell whether it is transposed. Pairs of the user's map
+    stay.
     """
     columns = {one.name for side in (a, b) for one in side if one.is_column_piece}
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
 
     def last_part(name: str) -> str:
-        """Return the last part of a name, without digits."""
+        """Return the last part of a dotted name, without digits."""
         return re.sub(r"\d+", "", name.rpartition(".")[2])
 
     ways = defaultdict(set)
@@ -141,9 +145,9 @@ def transpose_squares(
 def is_paired_by_names(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None
 ) -> bool:
-    """Return whether equal names in PyTorch's terms, with shapes that fit, pair all trained
-    parameters of the side that has fewer, so that no other rule is needed; those in the user's map
-    do not count."""
+    """Return whether every trained parameter of the side that has fewer has a partner of equal
+    name, in PyTorch's terms, and fitting shape, so that no other rule is needed. Parameters in the
+    user's map, ``asked``, do not count."""
     asked = flat_map(asked) if asked else {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
@@ -159,10 +163,11 @@ def is_paired_by_names(
 def guess_initial_value(
     one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """Return an initial value for a parameter that only the second side has.
+    """Return an initial value for ``one``, a parameter that only the second side has.
 
-    This is a trained parameter of the same shape on the first side, where the two may be tied. None
-    if there is none, or for fewer than two axes, so that the parameter keeps its own value.
+    This is the first trained parameter of the same shape on the first side, because the two may be
+    tied there. None if there is none, or for fewer than two axes; the parameter then keeps its own
+    value.
     """
     if len(one.shape) < 2:
         return None
@@ -174,8 +179,13 @@ def describe_leftovers(
     all_: tuple[Sequence[Tensor], Sequence[Tensor]],
     sides: tuple[str, str],
 ) -> str:
-    """Describe all trained parameters without a partner, with their shapes and the nearest on the
-    other side."""
+    """Return an error text about all trained parameters without a partner, with their shapes and
+    the nearest ones on the other side.
+
+    Args:
+        left: tensors of both sides without a partner.
+        all_: all tensors of both sides.
+    """
     parts = []
     for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]
@@ -194,8 +204,9 @@ def describe_leftovers(
 
 
 def shape_distance(x: Tensor, y: Tensor) -> tuple[float, int]:
-    """Return a sort key for the distance of two shapes: number of axes first, then ratio of
-    lengths, in the given order of axes or reversed."""
+    """Return a sort key for the distance of two tensors' shapes: those with equally many axes by
+    the ratios of their lengths, axes in the given order or reversed, before those with another
+    number of axes."""
     if len(x.shape) != len(y.shape):
         return 1e9, abs(len(x.shape) - len(y.shape))
     ways = (y.shape, y.shape[::-1])

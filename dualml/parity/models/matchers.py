@@ -11,11 +11,12 @@ from dualml.parity.models.partners import Change, Tensor, TensorPair, canonical_
 
 
 class UnmatchedParameters:
-    """The parameters that have no partner yet; each rule adds the pairs it finds to ``pairs``.
+    """Two models' parameters and buffers, of which some are not paired yet; each ``by_…`` method is
+    a rule that adds the pairs it finds to ``pairs``.
 
     Args:
         a, b: all tensors of both sides.
-        pairs: name in ``a`` → its pair, as far as known.
+        pairs: name in ``a`` → its pair, as far as known; changed in place.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class UnmatchedParameters:
         self.a, self.b, self.pairs = a, b, pairs
 
     def remaining(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the tensors of both sides without a partner."""
+        """Return the tensors of ``a`` and of ``b`` that have no partner yet, in order."""
         taken = {pair.b for pair in self.pairs.values()}
         return (
             [one for one in self.a if one.name not in self.pairs],
@@ -32,8 +33,12 @@ class UnmatchedParameters:
         )
 
     def add_pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
-        """Add the pair of two tensors to ``pairs``, if one of the ``allowed`` conversions makes
-        their shapes equal; else nothing happens."""
+        """Add the pair of two tensors to ``pairs`` if one of the ``allowed`` conversions makes
+        their shapes equal; else do nothing.
+
+        Args:
+            how: name of the rule that found the pair, stored with it.
+        """
         change = find_change(x.shape, y.shape)
         if change is not None and change in allowed:
             self.pairs[x.name] = TensorPair(x.name, y.name, how, change)
@@ -41,7 +46,13 @@ class UnmatchedParameters:
     def by_key(
         self, how: str, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]
     ) -> None:
-        """Pair tensors whose key occurs exactly once on each side."""
+        """Pair tensors without a partner whose key occurs exactly once on each side.
+
+        Args:
+            how: name of the rule, stored with its pairs.
+            key: returns what a tensor is told apart by, such as its name.
+            allowed: conversions that may make their shapes equal; ``""`` is none.
+        """
         by_a, by_b = (group_by_key(side, key) for side in self.remaining())
         for word, xs in by_a.items():
             if len(xs) == 1 and len(by_b.get(word, ())) == 1:
@@ -49,15 +60,17 @@ class UnmatchedParameters:
 
     def by_mapping(self, how: str, pairs: Mapping[str, str], allowed: Sequence[Change]) -> None:
         """Pair tensors as a mapping from names in ``a`` to names in ``b`` says; names that are
-        paired already or do not exist are ignored."""
+        paired already or do not exist, and shapes that no ``allowed`` conversion makes equal, are
+        ignored."""
         xs, ys = ({one.name: one for one in side} for side in self.remaining())
         for x, y in pairs.items():
             if x in xs and y in ys:
                 self.add_pair(xs[x], ys[y], how, allowed)
 
     def by_ending(self, allowed: Sequence[Change]) -> None:
-        """Pair tensors if one name ends with the other, uniquely: ``layers.0.weight`` and
-        ``0.weight``."""
+        """Pair tensors if one dotted name ends with the other (``layers.0.weight`` and
+        ``0.weight``), an ``allowed`` conversion makes their shapes equal, and neither has another
+        such partner."""
         rest_a, rest_b = self.remaining()
         pairs = [
             (x, y)
@@ -72,11 +85,18 @@ class UnmatchedParameters:
                 self.add_pair(x, y, "ending", allowed)
 
     def by_block(self, allowed: Sequence[Change]) -> None:
-        """Pair outermost modules with other names and equal contents, if no two of them are alike.
-        Modules with a paired parameter are left out."""
+        """Pair the tensors of two outermost modules of different names, if these hold the same
+        names with shapes that fit, and no third module does. Modules of which any tensor is paired
+        are left out."""
 
         def blocks(whole: Sequence[Tensor], left: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
-            """Return the modules that are not paired at all: head of the name → tail → tensor."""
+            """Return the outermost modules without any paired tensor: first part of the name → rest
+            → tensor.
+
+            Args:
+                whole: all tensors of a side.
+                left: those without a partner.
+            """
             named: dict[str, dict[str, Tensor]] = defaultdict(dict)
             for one in whole:
                 head, _, tail = canonical_name(one.name).partition(".")
@@ -90,7 +110,7 @@ class UnmatchedParameters:
             }
 
         def same_contents(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
-            """Whether two modules have the same names inside, with shapes that fit."""
+            """Return whether two modules have the same names inside, with shapes that fit."""
             return x.keys() == y.keys() and all(
                 find_change(x[tail].shape, y[tail].shape) in allowed for tail in x
             )
@@ -104,7 +124,9 @@ class UnmatchedParameters:
                     self.add_pair(one, of_b[ys[0]][tail], "block", allowed)
 
     def by_order(self, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]) -> None:
-        """Pair tensors in order, where both sides have equally many of one shape and key."""
+        """Pair tensors without a partner in order, for each key and shape of which both sides have
+        equally many. Axes of length 1 do not count, nor, if only ``transpose`` is allowed, the
+        order of axes."""
 
         def kind(one: Tensor) -> Hashable:
             """Return key and shape of a tensor, without axes of length one."""
@@ -119,10 +141,8 @@ class UnmatchedParameters:
                     self.add_pair(x, y, "order", allowed)
 
     def by_sequence(self) -> None:
-        """Pair the longest common subsequence of shapes; ties are broken by similarity of names.
-
-        One side may have more layers, or fewer biases.
-        """
+        """Pair the tensors without a partner along the longest common subsequence of shapes; ties
+        are broken by similarity of names. One side may have more layers, or fewer biases."""
         xs, ys = self.remaining()
         best = np.zeros((len(xs) + 1, len(ys) + 1))
         score = np.full((len(xs), len(ys)), -1.0)
@@ -148,21 +168,22 @@ class UnmatchedParameters:
 
 
 def name_similarity(x: str, y: str) -> float:
-    """Return the share of dotted parts, in PyTorch's terms, that two names have in common: common
-    parts divided by all distinct parts."""
+    """Return the share of dotted parts, in PyTorch's terms, that two names have in common: distinct
+    common parts divided by all distinct parts, from 0 to 1."""
     a, b = (set(canonical_name(one).split(".")) for one in (x, y))
     return len(a & b) / len(a | b)
 
 
 def is_name_ending(x: str, y: str) -> bool:
-    """Return whether one dotted name ends with a dot and the other; False for equal names."""
+    """Return whether one of two dotted names ends with a dot and the other one; False for equal
+    names."""
     return x.endswith(f".{y}") or y.endswith(f".{x}")
 
 
 def group_by_key(
     side: Sequence[Tensor], key: Callable[[Tensor], Hashable]
 ) -> dict[Hashable, list[Tensor]]:
-    """Group tensors by key, in order."""
+    """Return key → the tensors that have it, in the order of ``side``."""
     groups: dict[Hashable, list[Tensor]] = defaultdict(list)
     for one in side:
         groups[key(one)].append(one)

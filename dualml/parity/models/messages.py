@@ -33,7 +33,7 @@ def find_message(lang: Language, *keys: str, **values: Any) -> str:
 
 
 def describe_divergence_place(lang: Language, first: FirstDivergence, sides: Sequence[str]) -> str:
-    """Describe where two models diverge: step, phase, layer and tensor."""
+    """Return a sentence about where two models diverge: step, phase, layer and tensor."""
     layer = first.layer or first.tensor
     other = "" if first.other in ("", first.tensor) else f" ({sides[1]}: {first.other})"
     return format_message(
@@ -49,10 +49,11 @@ def describe_divergence_place(lang: Language, first: FirstDivergence, sides: Seq
 def describe_divergence_numbers(
     lang: Language, first: FirstDivergence, sides: Sequence[str], margin: float, value_key: str
 ) -> Iterator[str]:
-    """Describe how far two models diverge, and where the margin is exceeded if that is later.
+    """Yield sentences on how far two models diverge, or what kind of difference it is, and on where
+    the margin is exceeded if that is later.
 
     Args:
-        value_key: key of the sentence about distance and rounding.
+        value_key: message key of the sentence about distance and rounding.
     """
     say, (a, b) = partial(format_message, lang), sides
     if first.shapes and first.kind in ("shape", "outputs"):
@@ -81,11 +82,11 @@ def describe_elements(
     key: str = "first.elements",
     most: int | None = None,
 ) -> str:
-    """Describe the elements that differ most, or the first ``most`` of them; that of a single
-    number has no index.
+    """Return a sentence with the elements that differ most, at most ``most`` of them (None: all); a
+    scalar is given without an index.
 
     Args:
-        key: key of the sentence.
+        key: message key of the sentence.
     """
     say, (a, b) = partial(format_message, lang), sides
     listed = (

@@ -37,15 +37,18 @@ class ModelAccess:
         """
 
     def environment(self) -> dict[str, str]:
-        """Return versions, device and number of threads."""
+        """Return the environment of the model as strings by name: versions, device, number of
+        threads."""
         raise NotImplementedError
 
     def named_tensors(self) -> dict[str, Any]:
-        """Return parameters, then buffers, by name; one that has two names appears once."""
+        """Return name → the framework's tensor of all parameters, then all buffers; a tensor that
+        has two names appears once."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
-        """Return the parameters and buffers, in the framework's order."""
+        """Return a `Tensor` (name, shape, …, see `dualml.parity.models.trace`) for each parameter
+        and buffer, in the framework's order."""
         raise NotImplementedError
 
     def stored_names(self) -> dict[str, list[str]]:
@@ -54,15 +57,17 @@ class ModelAccess:
         return {name: [name] for name in self.named_tensors()}
 
     def modules(self) -> dict[str, str]:
-        """Return name → type of every submodule, without the model itself."""
+        """Return name → name of the type of every submodule, without the model itself."""
         raise NotImplementedError
 
     def weights(self) -> Arrays:
-        """Return copies of all `tensors` by name, each of its tensor's shape."""
+        """Return copies of all parameters and buffers on the host, by name, each of its tensor's
+        shape."""
         raise NotImplementedError
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy these values into the model's tensors, each of its tensor's shape."""
+        """Copy these values, by name, into the model's parameters and buffers, in place; each has
+        its tensor's shape. Tensors that are not named stay as they are."""
         raise NotImplementedError
 
     def gradients(self) -> Arrays:
@@ -71,12 +76,13 @@ class ModelAccess:
         return {}
 
     def current_gradients(self) -> Mapping[str, Any]:
-        """Return the parameters' gradients by name as they are, tensors or arrays; empty if the
-        framework keeps none."""
+        """Return the parameters' gradients by name without copying them, as tensors or arrays;
+        empty if the framework keeps none."""
         return {}
 
     def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
-        """Return the gradients that the script passed to `saw` by name, as they are.
+        """Return the gradients that the script passed to `Recorder.saw`, by the name of their
+        parameter, not copied.
 
         Raises:
             UserError: not one for each trained parameter.
@@ -84,7 +90,8 @@ class ModelAccess:
         raise NotImplementedError
 
     def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the optimizer's state: slot → name → tensor or array, of the parameter's shape."""
+        """Return the optimizer's state: slot (kind of state, such as a momentum) → parameter name →
+        tensor or array, of the parameter's shape."""
         raise NotImplementedError
 
     def learning_rates(self) -> list[float]:
@@ -107,13 +114,13 @@ class ModelAccess:
         return model
 
     def join_group(self, group: Any) -> GroupAccess:
-        """Return access to a group of ranks.
+        """Return access to a group of ranks; this base class always raises.
 
         Args:
-            group: as the framework names it; True: all ranks.
+            group: the group as the framework names it, or True for all ranks.
 
         Raises:
-            UserError: no such group, or this process is not in it.
+            UserError: no such group, this process is not in it, or the framework has no groups.
         """
         raise UserError(f"a Recorder of {self.framework} does not know groups of ranks")
 
@@ -122,17 +129,22 @@ class ModelAccess:
         return None
 
     def snapshot(self) -> Any:
-        """Return a copy of all that a step changes: weights, buffers, optimizer. Tensors are put
-        aside by `shelve`."""
+        """Return a copy of all that a step changes: weights, buffers and optimizer. Tensors are
+        copied by `Recorder.shelve`, which may keep them on the disk."""
         raise NotImplementedError
 
     def restore(self, kept: Any) -> None:
-        """Restore weights, buffers and optimizer from a `snapshot`."""
+        """Restore weights, buffers and optimizer from what `snapshot` returned."""
         raise NotImplementedError
 
     def adopt_changes(self, start: Any, end: Any) -> None:
         """Apply to model and optimizer what a script changed between two snapshots, such as a
-        learning rate or a clipped weight."""
+        learning rate or a clipped weight.
+
+        Args:
+            start: the earlier snapshot.
+            end: the later one.
+        """
         raise NotImplementedError
 
     def copy_tensor(self, value: Any) -> Any:
@@ -140,14 +152,17 @@ class ModelAccess:
         raise NotImplementedError
 
     def is_saved(self, value: Any) -> bool:
-        """Return whether a value is saved with a model's tensors, or is nothing that a step
-        changes: a parameter, a module, a type."""
+        """Return whether a value need not be copied on its own: `snapshot` saves it with the
+        model's tensors, or no step changes it (a parameter, a module, a type)."""
         raise NotImplementedError
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that puts the present numbers of ``value`` back: of a tensor that is
-        none of the recorded model's, or of a model other than that and its parts; None for any
-        other value, and for a tensor so large that it must be data."""
+        """Return a function that restores the present numbers of ``value`` in place: of a tensor
+        that does not belong to the recorded model, or of all tensors of another model.
+
+        None for any other value, for the recorded model and its parts, and for a tensor so large
+        that it must be data.
+        """
         raise NotImplementedError
 
     def is_tensor(self, value: Any) -> bool:
@@ -159,8 +174,8 @@ class ModelAccess:
         return self.view(tensor).copy()
 
     def view(self, tensor: Any) -> NDArray[Any]:
-        """Return a tensor's numbers on the host, of the same shape; they may share its memory, so
-        that they count only until it changes."""
+        """Return a tensor's numbers on the host, of the same shape. The array may share the
+        tensor's memory: it is valid only until the tensor changes."""
         raise NotImplementedError
 
     def shared_view(self, tensor: Any) -> NDArray[np.float32] | None:
@@ -169,11 +184,12 @@ class ModelAccess:
         return None
 
     def duplicate(self, tensor: Any) -> Any:
-        """Return a copy of a tensor, as a tensor on the same device."""
+        """Return a copy of a tensor, as a tensor of the framework on the same device."""
         raise NotImplementedError
 
     def sample(self, tensor: Any) -> Any:
-        """Return a small tensor of the dtype and device of another one."""
+        """Return a small tensor with the dtype and device of ``tensor``, as second argument of
+        `tensor_like`."""
         raise NotImplementedError
 
     def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
@@ -187,15 +203,18 @@ class ModelAccess:
         """Report every module's output within the context.
 
         Args:
-            tell: called with the module's name (``""`` for the model itself) and its output.
+            tell: called after each call of a module with its name (``""`` for the model itself) and
+                its output.
         """
         raise NotImplementedError
 
     def make_tape(self) -> Tape:
-        """Return an empty tape that knows this model's parameters and modules."""
+        """Return an empty `Tape` (list of a pass's operations) that knows this model's parameters
+        and modules."""
         raise NotImplementedError
 
     def watch_operations(self) -> contextlib.AbstractContextManager[Any]:
-        """Within the context, draw shared random numbers and report every operation to `tape`. Does
-        nothing unless a framework overrides it."""
+        """Within the context, draw random numbers from the generator that both frameworks share,
+        and report every operation to the recorder's ``tape``. Does nothing unless a framework
+        overrides it."""
         return contextlib.nullcontext()

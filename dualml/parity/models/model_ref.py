@@ -23,8 +23,8 @@ MODEL_HINT = "pass a class, a function without arguments, or 'module:Name' or 'f
 
 
 def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
-    """Return ``{"module", "file", "name"}`` of a class or function (file: its path or None); text
-    is read by `parse_import_spec`.
+    """Return the import spec of a class or function: a dict with ``module``, ``file`` (its path or
+    None) and ``name``; text is read by `parse_import_spec`.
 
     Args:
         what: name of the argument in error messages, such as ``torch_module``.
@@ -59,7 +59,11 @@ def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
 
 
 def parse_import_spec(text: str, what: str) -> dict[str, Any]:
-    """Return the import spec of ``module:Name`` or ``file.py:Name``.
+    """Return the import spec of ``module:Name`` or ``file.py:Name``: a dict with ``module``,
+    ``file`` (its path or None) and ``name``. Nothing is imported.
+
+    Args:
+        what: name of the argument in error messages.
 
     Raises:
         UserError: another form, or a file that does not exist.
@@ -78,7 +82,7 @@ def parse_import_spec(text: str, what: str) -> dict[str, Any]:
 
 
 def load_builder(job: Mapping[str, Any]) -> Callable[..., Any]:
-    """Import the class or function of an import spec, in a worker.
+    """Import the class or function of an import spec ``job`` and return it.
 
     Raises:
         UserError: it cannot be imported (the message has the file and the line of the reason), does
@@ -101,8 +105,12 @@ def load_builder(job: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def import_user_module(name: str, file: str | None) -> ModuleType:
-    """Import a user's module by name if the name leads to the file, or else from the file, whose
-    folder is then put on `sys.path`."""
+    """Import a user's module and return it: by its name if that leads to the file (or ``file`` is
+    None), or else from the file, under a name of its own.
+
+    From a file, its folder is put first on `sys.path`, and code under ``if __name__ == "__main__"``
+    does not run. Exceptions of the module's code pass unchanged.
+    """
     if file is None or (name != "__main__" and find_module_file(name) == file):
         return importlib.import_module(name)
     # Not as __main__: a worker must not run the code under `if __name__ == "__main__"`.
@@ -121,8 +129,8 @@ def import_user_module(name: str, file: str | None) -> ModuleType:
 
 
 def find_module_file(name: str) -> str | None:
-    """Return the file that an import of this name would read; None if there is none. Packages that
-    contain it are imported."""
+    """Return the resolved path of the file that an import of this name would read; None if there is
+    none. Packages that contain it are imported."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:
@@ -132,7 +140,8 @@ def find_module_file(name: str) -> str | None:
 
 @contextlib.contextmanager
 def report_as_user_error(what: str, file: str | None = None) -> Iterator[None]:
-    """Report exceptions of a user's code within the context as one line with its place.
+    """Convert exceptions of a user's code within the context to a `UserError` of one line with its
+    place.
 
     Args:
         what: start of the message.
@@ -156,8 +165,8 @@ def error_reason(error: BaseException) -> str:
 
 
 def error_place(error: BaseException, file: str | None) -> str:
-    """Return the last line of the user's own file that was run, as `` (models.py, line 12)``; empty
-    if there is none."""
+    """Return the last line of the user's own file ``file`` that was running, as
+    `` (models.py, line 12)``; empty if there is none."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -167,8 +176,8 @@ def error_place(error: BaseException, file: str | None) -> str:
 
 
 def user_line(error: BaseException, skip: Sequence[str]) -> str:
-    """Return the last line of the user's code that was run, as `` (net.py:28: x = self.up(x))``;
-    empty if there is none.
+    """Return the innermost line of the user's code that was running when an error was raised, as
+    `` (net.py:28: x = self.up(x))``; empty if there is none.
 
     Args:
         skip: folders of packages whose lines are not the user's.

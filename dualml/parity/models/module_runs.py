@@ -22,8 +22,8 @@ def find_module_runs(shape: Shape, tensors: Sequence[Tensor], most: int) -> list
     convolution and the normalization behind it are no pieces, whatever their biases add up to.
 
     Args:
-        shape: of the fused tensor.
-        tensors: those of the other side, in its order.
+        shape: shape of the fused tensor.
+        tensors: tensors of the other side, in its order.
         most: number of parameters of a run, at most.
 
     Example:

@@ -34,16 +34,21 @@ BIAS = 2
 
 
 def describe_mutation(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -> str:
-    """Describe what the second side does instead, as one `Mutation`, given as a dict with ``names``
-    (value → code); values are named by the code that computed them."""
+    """Return a phrase for what the second side does instead.
+
+    Args:
+        one: a `Mutation`, as a dict with ``names`` (value → code); values are named by the code
+            that computed them.
+        place: where the difference was found, and the names of the two sides.
+    """
     names = one.get("names", {})
     other = format_message(lang, "value.computed")
     return NAME.sub(lambda found: names.get(found[0], other), mutation_text(lang, one, place))
 
 
 def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -> str:
-    """Return the text of one `Mutation`, given as a dict, with values under the names of the
-    trace."""
+    """Return the phrase for one `Mutation`, given as a dict, with values under their names in the
+    trace, such as ``op:12``."""
     value, action, argument = one["value"], str(one["action"]), one["argument"]
     say = partial(find_message, lang, **place.side_names(lang))
     call, tensor = describe_call(one, place), describe_tensor(lang, one, argument, place)
@@ -113,7 +118,7 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
 
 
 def line_text(lang: Language, one: Row, place: CausePlace) -> str:
-    """Return the text of a mutation of a line of an optimizer."""
+    """Return the phrase for a mutation of a line of an optimizer (action ``line:…``)."""
     action, value = str(one["action"]).removeprefix("line:"), one["value"]
     inner = mutation_text(lang, {**one, "action": action}, place)
     if action in ("operand", "swap"):
@@ -130,7 +135,8 @@ def line_text(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def transform_text(lang: Language, one: Row, place: CausePlace) -> str:
-    """Return the text of a mutation that transforms an input or the output of a call."""
+    """Return the phrase for a mutation that transforms an input or the output of a call (action
+    ``input`` or ``output``)."""
     value, action = one["value"], one["action"]
     name = value[0]
     say = partial(
@@ -159,7 +165,7 @@ def transform_text(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def form_text(lang: Language, one: Row, place: CausePlace) -> str:
-    """Return the text of a mutation to another formula of a function."""
+    """Return the phrase for a mutation to another formula of a function (action ``form``)."""
     form, value = str(one["argument"]), one["value"]
     keys = [f"form.{form}_{one['operation']}", f"form.{form}", f"cause.{form}", "cause.form"]
     if one["operation"] == "glu" and form != "halves":
@@ -178,7 +184,7 @@ def form_text(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def span_text(lang: Language, one: Row, place: CausePlace) -> str:
-    """Return the text of a mutation that moves several calls."""
+    """Return the phrase for a mutation that moves several calls (action ``spans``)."""
     call, old = (describe_span(str(one[key] or "")) for key in ("operation", "old"))
     say = partial(find_message, lang, **place.side_names(lang))
     if one["kind"] == "operand":
@@ -191,13 +197,15 @@ def span_text(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def describe_span(label: str) -> str:
-    """Describe a span by its label: modules, or the first and the last function."""
+    """Describe a span (several calls in sequence) by its label: its modules, or its first and last
+    function."""
     joint = " … " if " … " in label else ", "
     return joint.join(describe_function(name) for name in label.split(joint) if name)
 
 
 def describe_operand(lang: Language, value: Any) -> str:
-    """Describe another operand: a value, or a slice of one as (value, axis, index)."""
+    """Describe another operand of a call: a value's name, or a slice of a value given as (name,
+    axis, index)."""
     if not (isinstance(value, list | tuple) and len(value) == 3):
         return format_value(value)
     name, axis, index = value
@@ -206,18 +214,19 @@ def describe_operand(lang: Language, value: Any) -> str:
 
 
 def pair_settings(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Return settings with their values: ```dilation` 2, `padding` 4``."""
+    """Return settings as text with their values in order: ```dilation` 2, `padding` 4``."""
     return ", ".join(f"`{n}` {format_value(v)}" for n, v in zip(names, values, strict=False))
 
 
 def format_padding(value: Any) -> str:
-    """Format a padding; the same number for every axis as one number."""
+    """Format a padding; if the numbers of all axes are equal, as that number."""
     same = isinstance(value, list | tuple) and len(set(value)) == 1
     return format_value(value[0] if same else value)
 
 
 def format_slice(value: Any) -> str:
-    """Format an index, or the three numbers of a slice, as code: ``[1:None]`` is ```[1:]```."""
+    """Format an index, or the start, stop and step of a slice, as code in backticks: ``[1, None]``
+    is ```[1:]```."""
     if not isinstance(value, list | tuple):
         return f"`[{value}]`".replace("None", "")
     start, stop, step = ("" if n is None else str(n) for n in (*value, None, None, None)[:3])

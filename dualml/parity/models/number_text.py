@@ -18,13 +18,14 @@ MAX_SHOWN_ELEMENTS, MIN_RUN = 12, 4
 
 
 def has_swapped_halves(order: Sequence[Any]) -> bool:
-    """Return whether an order of elements is that of two exchanged halves."""
+    """Return whether a list of positions is that of two exchanged halves: ``2, 3, 0, 1``."""
     half = len(order) // 2
     return half > 0 and list(order) == [*range(half, 2 * half), *range(half)]
 
 
 def is_zipped(order: Sequence[Any]) -> bool:
-    """Return whether an order of elements takes those of two halves in turn, or undoes that."""
+    """Return whether a list of positions takes those of two halves in turn (``0, 2, 1, 3``), or
+    undoes that."""
     half = len(order) // 2
     zipped = [n for pair in zip(range(half), range(half, 2 * half), strict=True) for n in pair]
     back = [*range(0, 2 * half, 2), *range(1, 2 * half, 2)]
@@ -32,7 +33,8 @@ def is_zipped(order: Sequence[Any]) -> bool:
 
 
 def format_order(order: Sequence[Any]) -> str:
-    """Format an order of elements, with runs in short: ``8…15, 0…7``, ``0, 2, …, 14``."""
+    """Format a list of positions, with runs in short: ``8…15, 0…7``, ``0, 2, …, 14``; cut after
+    `MAX_SHOWN_ELEMENTS` parts."""
     parts, rest = list[str](), list(order)
     while rest:
         step = rest[1] - rest[0] if len(rest) > 1 else 0
@@ -50,7 +52,8 @@ def format_order(order: Sequence[Any]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value, a list of values, or a transform such as ``flip(1)``."""
+    """Format a value (floats with six digits), a list of values in parentheses, or a transform, a
+    list that begins with a name, such as ``flip(1)``."""
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], str):
             rest = ", ".join(format_value(one) for one in value[1 : 1 + MAX_SHOWN_ELEMENTS])
@@ -61,8 +64,9 @@ def format_value(value: Any) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a factor, and what people would have written: ``0.176777 = 1/√32``, ``1.03226 =
-    32/31``; other numbers of up to three digits stay as they are."""
+    """Format a number with six digits, and behind it the fraction or root that people would have
+    written: ``0.176777 = 1/√32``, ``1.03226 = 32/31``. Whole numbers, and other numbers of up to
+    three digits, have none."""
     size = abs(value)
     if not math.isfinite(size) or size == 0 or abs(size - round(size)) <= CLOSE * size:
         return format_value(float(f"{value:.5g}"))
@@ -74,10 +78,11 @@ def format_number(value: float) -> str:
 
 
 def recognise(size: float) -> str:
-    """Return the expression of whole numbers that a positive number is; empty if there is none."""
+    """Return a positive number as ``1/n``, ``√n``, ``1/√n``, ``n/m`` or ``m/n`` (m = n − 1), with
+    limits on n; empty if it is none of these."""
 
     def is_count(number: float) -> bool:
-        """Return whether a number is a whole one from 2."""
+        """Return whether a number is close to a whole number from 2 to `LARGEST_COUNT`."""
         n = round(number)
         return 2 <= n <= LARGEST_COUNT and abs(number - n) <= CLOSE * n
 

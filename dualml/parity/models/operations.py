@@ -74,12 +74,13 @@ class Operation:
         return [value_name(self.number, i) for i in range(len(self.outputs))]
 
     def describe(self) -> JsonObject:
-        """Return the operation as JSON."""
+        """Return the operation as a JSON object of its attributes."""
         return asdict(self)
 
 
 def value_name(number: int, output: int = 0) -> str:
-    """Return the name of a call's output, such as ``op:12`` or ``op:12[1]``."""
+    """Return the name of a call's output, such as ``op:12`` for the first and ``op:12[1]`` for the
+    second."""
     return f"op:{number}" + (f"[{output}]" if output else "")
 
 
@@ -102,8 +103,8 @@ class Tape:
         unread: number of elements → names and tensors of the parameters whose contents were not
             read yet.
         size: bytes of the copied outputs.
-        address: returns where the numbers of a tensor are in memory, None if that is unknown; None:
-            tensors are told apart by identity and contents alone.
+        address: function that returns where the numbers of a tensor are in memory, None if that is
+            unknown; None: tensors are told apart by identity and contents alone.
         addresses: of large fixed parameters → name and shape.
     """
 
@@ -122,9 +123,11 @@ class Tape:
     addresses: dict[int | None, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def register(self, tensor: Any, name: str, *, is_fixed: bool = False) -> None:
-        """Register a parameter or an input before the first call.
+        """Register a parameter or an input under ``name`` before the first call, so that calls that
+        take it can be traced to it.
 
         Args:
+            name: ``parameter:NAME`` or ``input:NUMBER``.
             is_fixed: whether nothing changes the tensor while calls are recorded. The contents of a
                 large one are then only read if a call takes a tensor of its size and of unknown
                 origin.
@@ -144,7 +147,8 @@ class Tape:
             self.arrays[name] = value
 
     def read_parameters(self, size: int) -> None:
-        """Read the contents of the parameters of this size that were not read yet."""
+        """Read the contents of the registered parameters with ``size`` elements that were not read
+        yet."""
         for name, tensor in self.unread.pop(size, ()):
             self.parameters[name] = key = content_key(self.array(tensor))
             names = self.contents.setdefault(key, [])
@@ -154,11 +158,13 @@ class Tape:
             names.sort(key=lambda known: order.get(known, len(order)))
 
     def find_source(self, tensor: Any) -> str:
-        """Return the name of the value a tensor came from: by identity, or else by equal contents
-        (a view, a slice); it is remembered under this name.
+        """Return the name of the value a tensor came from: by identity, by the memory of a large
+        fixed parameter, or else by equal contents (a view, a slice); the tensor is remembered under
+        this name.
 
-        A single number that nothing computed, or a common one, is ``constant:NUMBER``; another
-        array that nothing computed is kept as ``table:…``, or is ``?`` if it is too large.
+        A single number that nothing computed, or a common one such as 0 or 1, is
+        ``constant:NUMBER``; another array that nothing computed is kept as ``table:…``, or is ``?``
+        if it is too large.
         """
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
@@ -179,8 +185,9 @@ class Tape:
         return name
 
     def find_fixed(self, tensor: Any) -> str | None:
-        """Return the name of the large fixed parameter that has the memory and the shape of a
-        tensor; None if there is none: a framework may wrap a parameter anew for every call."""
+        """Return the name of the large fixed parameter that has the memory address and the shape of
+        a tensor; None if there is none. It is needed because a framework may wrap a parameter anew
+        for every call."""
         if self.address is None or not self.addresses:
             return None
         name, shape = self.addresses.get(self.address(tensor), ("", ()))
@@ -195,12 +202,18 @@ class Tape:
         frame: FrameType | None,
         sources: Sequence[str] | None = None,
     ) -> None:
-        """Record one call; ignored without outputs, or after LIMIT_CALLS calls. Outputs beyond
-        LIMIT_BYTES are not copied.
+        """Append one call to `calls` and copy its outputs to `arrays`; ignored without outputs, or
+        after `LIMIT_CALLS` calls. Outputs are not copied where all copies would exceed
+        `LIMIT_BYTES`.
 
         Args:
+            name: the framework's name of the function.
+            inputs: the tensors among its arguments.
+            attributes: all other arguments, by name.
+            outputs: the tensors that it returned.
             frame: the frame that made the call, to find the user's line.
-            sources: names of the inputs, if the call overwrote one of them.
+            sources: names of the inputs, if the call overwrote one of them; None: they are looked
+                up.
         """
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
@@ -223,8 +236,8 @@ class Tape:
                 self.arrays[key] = value
 
     def own_parameter(self, source: str, module: str) -> str:
-        """Return the module's own parameter among several with the same numbers, such as scales of
-        one; ``source`` itself if there is none."""
+        """Return the name of a parameter of ``module`` that has the same numbers as the parameter
+        named ``source``, such as scales that are all one; ``source`` itself if there is none."""
         prefix = f"parameter:{module}."
         if not (module and source.startswith("parameter:")) or source.startswith(prefix):
             return source
@@ -238,8 +251,8 @@ class Tape:
         return source
 
     def locate(self, frame: FrameType | None) -> tuple[SourceLocation | None, str]:
-        """Return the user's line that is running (None if unknown), and the name of the innermost
-        module (empty for the model itself or none)."""
+        """Return the user's line that is running in a frame or its callers (None if unknown), and
+        the name of the innermost module (empty for the model itself or none)."""
         place, module = None, None
         while frame is not None and (place is None or module is None):
             code = frame.f_code
@@ -255,8 +268,12 @@ class Tape:
 
 
 def expression_text(code: CodeType, instruction: int) -> str:
-    """Return the source text of the expression that is running, in one line of at most 160
-    characters; empty if unknown."""
+    """Return the source text of the expression that a code object is running, in one line of at
+    most 160 characters; empty if unknown.
+
+    Args:
+        instruction: offset of the instruction in bytes, a frame's ``f_lasti``.
+    """
     positions = list(code.co_positions())
     line, last, start, end = positions[instruction // 2]
     if line is None or last is None:
@@ -273,8 +290,8 @@ def expression_text(code: CodeType, instruction: int) -> str:
 
 
 def is_unknown(name: str) -> bool:
-    """Return whether a name is that of a value that was not computed while recording: ``?`` or a
-    table."""
+    """Return whether a value's name shows that it was not computed while recording: ``?`` or a
+    table (an array that no call computed)."""
     return name == "?" or name.startswith(TABLE)
 
 
@@ -288,13 +305,13 @@ def content_key(array: Array) -> str:
 
 def is_common(value: Array) -> bool:
     """Return whether a single number is so common (0, ±1, 2, 0.5) that its origin cannot be told by
-    its value; True for an empty array."""
+    its value; True for an empty array. Only the first element is looked at."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 
 def jsonable(value: Any) -> Any:
-    """Return a value as JSON; long strings and lists are cut; slices, floats that are not finite
-    and anything else become text."""
+    """Return a value as JSON: strings are cut to 200 characters and lists to `LIMIT_ITEMS` entries;
+    slices, floats that are not finite and anything else become text."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):
@@ -309,6 +326,6 @@ def jsonable(value: Any) -> Any:
 
 
 def caller_frame(depth: int = 1) -> FrameType:
-    """Return the frame that called the function which calls this, or, with a larger ``depth``, one
-    further out."""
+    """Return the frame that called the function which calls `caller_frame`; with a larger ``depth``
+    than 1, a frame that many calls further out, less one."""
     return sys._getframe(depth + 1)

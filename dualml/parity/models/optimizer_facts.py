@@ -41,8 +41,9 @@ class OptimizerStart(Record):
 
 
 def plain_settings(group: Mapping[str, Any]) -> dict[str, float]:
-    """Return the settings of a group that are numbers or flags, under one name for all frameworks:
-    ``betas`` become ``beta1`` and ``beta2``."""
+    """Return name → value of the settings of a group that are numbers or flags, under names that
+    are the same for all frameworks: ``betas`` become ``beta1`` and ``beta2``. Settings that change
+    no numbers (`NEUTRAL`) are left out."""
     found: dict[str, float] = {}
     for key, value in group.items():
         if key == "betas" and isinstance(value, Sequence):
@@ -53,7 +54,11 @@ def plain_settings(group: Mapping[str, Any]) -> dict[str, float]:
 
 
 def join_groups(settings: Iterable[tuple[str, Mapping[str, float]]]) -> list[ParameterGroup]:
-    """Return the groups of parameters that have the same settings."""
+    """Return the groups of parameters that have the same settings.
+
+    Args:
+        settings: name of a parameter and its settings, for each parameter.
+    """
     groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for name, one in settings:
         groups.setdefault(tuple(one.items()), []).append(name)

@@ -27,8 +27,8 @@ OUTPUT_ROWS, INPUT_ROWS = "(out, in)", "(in, out)"
 
 
 def find_orientations(trace: Trace) -> dict[str, str]:
-    """Return name → how a matrix is stored, `OUTPUT_ROWS` or `INPUT_ROWS`, where an operation of
-    the first step shows it."""
+    """Return name → how a matrix is stored, `OUTPUT_ROWS` or `INPUT_ROWS`, for the trained matrices
+    of which an operation of the first step shows it."""
     shapes = {one.name: one.shape for one in trace.tensors if len(one.shape) == 2 and one.trained}
     start = trace.initial_parameters()
     found: dict[str, str] = {}
@@ -49,8 +49,12 @@ def find_orientations(trace: Trace) -> dict[str, str]:
 def weight_users(
     name: str, takers: dict[str, list[Operation]], outputs: dict[str, Operation]
 ) -> list[Operation]:
-    """Return the operations that take a parameter, or a result of one of them alone, such as its
-    transpose."""
+    """Return the operations that take the value ``name``, and those that take a result of an
+    operation on it alone, such as its transpose.
+
+    Args:
+        takers: name of a value → operations that take it.
+    """
     direct = takers.get(name, [])
     through = [
         after
@@ -69,7 +73,15 @@ def orientation_in(
     shape: tuple[int, ...],
     start: Any,
 ) -> str:
-    """Return how a matrix is stored, as far as one operation shows it; else empty."""
+    """Return how a matrix is stored, `OUTPUT_ROWS` or `INPUT_ROWS`, as far as one operation shows
+    it by the shapes, or for a square matrix by the numbers, of its inputs and first output; else
+    empty.
+
+    Args:
+        call: an operation that uses the matrix.
+        name, shape: name and shape of the matrix.
+        start: initial values by name.
+    """
     result = array_key("operation", 1, call.output_names()[0]) if call.outputs else ""
     if result not in trace.arrays:
         return ""
@@ -96,8 +108,9 @@ def orientation_in(
 
 
 def compare_products(x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> str:
-    """Return as what a square matrix is stored if an output is the product of an input and it;
-    empty if it is neither. A bias, the same in all rows, does not count."""
+    """Return `OUTPUT_ROWS` if ``y`` is the product of ``x`` and the transpose of a square matrix,
+    `INPUT_ROWS` if it is that of ``x`` and the matrix itself; empty if it is neither or both. A
+    bias, the same in all rows, does not count."""
     rows, results = (one.reshape(-1, one.shape[-1])[:ROWS].astype(np.float64) for one in (x, y))
     if len(rows) < 2:
         return ""
@@ -114,8 +127,12 @@ def compare_products(x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any]) -> 
 def pair_by_orientation(
     a: Trace, b: Trace, asked: ParameterMap
 ) -> dict[str, str | tuple[str, str]]:
-    """Return entries of a map for square matrices that the two sides store in another way than they
-    were paired, as recorded numbers show; empty if there are none."""
+    """Return entries of a map for square matrices that were paired as they are but are stored
+    transposed, or the other way round, as recorded numbers show; empty if there are none.
+
+    Args:
+        asked: the map with which the traces were recorded.
+    """
     ways = find_orientations(a), find_orientations(b)
     ours, theirs = align_pieces(a, b)
     tensors: Sequence[Any] = ours.tensors

@@ -27,7 +27,8 @@ def is_type_error(raised: str) -> bool:
 
 def type_notes(pair: TraceComparison) -> list[Note]:
     """Return a note about the first module whose outputs have two floating-point types in the last
-    step, and about the catalogue entries on it; empty if there is none."""
+    step, and one for each entry in the catalogue of known differences about it; empty if there is
+    no such module."""
     step = pair.last_step
     known = set(pair.b.names("forward", step))
     for name in pair.a.names("forward", step):
@@ -45,8 +46,8 @@ def type_notes(pair: TraceComparison) -> list[Note]:
 
 
 def is_rounded_to_type(spot: TensorDistance, margin: float) -> bool:
-    """Return whether two arrays have two types and differ by no more than the margin allows for
-    the rounding of the lower one."""
+    """Return whether the two arrays of a distance have two types and differ by no more than
+    ``margin`` times the rounding of the lower one."""
     if (arrays := spot.arrays) is None or arrays[0].dtype == arrays[1].dtype:
         return False
     units = [LOW_PRECISION_UNITS.get(str(one.dtype), 0.0) for one in arrays]

@@ -31,7 +31,7 @@ class MatchedTensors:
     """The tensors of two models with their partners.
 
     Attributes:
-        pairing: the pairs, of pieces where a tensor is cut.
+        pairing: the pairs; a fused tensor is paired by its pieces.
         first, second: the tensors of both sides, fused ones cut.
         cuts: for each side: fused tensor → lengths of its pieces.
     """
@@ -46,8 +46,9 @@ class MatchedTensors:
         when it is looked up.
 
         Args:
-            arrays: by the first side's names; tensors that are not in it are left out.
-            fill: returns the value of a trained parameter that only the second side has, or None.
+            arrays: name on the first side → array; tensors that are missing in it are left out.
+            fill: called with a trained parameter that only the second side has, and the first
+                side's arrays; returns its value, or None to leave it out.
         """
         pairs = [(pair.a, pair.b, invert_change(pair.change)) for pair in self.pairing.pairs]
         alone = self.pairing.unpaired_parameters[1]
@@ -55,8 +56,8 @@ class MatchedTensors:
         return join_pieces(carry_arrays(cut, pairs, self.second, alone, fill), self.cuts[1])
 
     def carry_to_first(self, arrays: Arrays, fill: Fill) -> LazyArrays:
-        """Return the first side's arrays, in its layouts, from those of the second; the arguments
-        are those of `carry_to_second`."""
+        """Return the first side's arrays, in its layouts, from those of the second, each read when
+        it is looked up; like `carry_to_second` with the sides exchanged."""
         pairs = [(pair.b, pair.a, pair.change) for pair in self.pairing.pairs]
         alone = self.pairing.unpaired_parameters[0]
         cut = cut_arrays(arrays, self.cuts[1])
@@ -73,9 +74,10 @@ def carry_arrays(
     """Return arrays under the names and in the layouts of another side.
 
     Args:
-        pairs: name here, name there, and the change that leads there.
-        tensors: those of the other side.
-        alone: its trained parameters without a partner.
+        arrays: arrays of this side by name; those without a pair are left out.
+        pairs: (name here, name on the other side, change to the other side's layout).
+        tensors: tensors of the other side.
+        alone: names of the other side's trained parameters without a partner.
         fill: as for `MatchedTensors.carry_to_second`.
     """
     shapes = {one.name: one.shape for one in tensors}
@@ -91,7 +93,7 @@ def carry_arrays(
 
 
 def read_changed(arrays: Arrays, name: str, change: Change, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Read an array and return it after a change of its layout, with this shape."""
+    """Read an array and return it after a change of its layout, in its new ``shape``."""
     return apply_change(arrays[name], change, shape)
 
 
@@ -104,15 +106,17 @@ def match_sides(
     *,
     complete: bool = True,
 ) -> MatchedTensors:
-    """Pair the tensors of two models; set the second trace's ``cuts``, and, if names alone do not
-    pair all, its ``roles``, ``guesses`` and ``listed``.
+    """Pair the tensors of two models and return them; set the second trace's ``cuts`` if the map
+    has groups of rows, and, if names alone do not pair all, its ``roles``, ``guesses`` and
+    ``listed``.
 
     Args:
-        given: the first side, with its operations.
-        trace: the second side.
+        given: trace of the first side, with its operations.
+        trace: trace of the second side.
         asked: the user's map.
         sides: names of both sides, for error messages.
-        calls: returns the operations of the second side; None if no forward pass can be made.
+        calls: returns the operations of the second side, called only if they are needed; None if no
+            forward pass can be made.
         complete: whether too many parameters without a partner are an error.
 
     Raises:

@@ -51,13 +51,13 @@ class Tensor:
         return math.prod(self.shape)
 
     def describe(self) -> JsonObject:
-        """Return the tensor as JSON."""
+        """Return name, shape and ``trained`` of the tensor as JSON."""
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
 
 
 @dataclass(frozen=True)
 class TensorPair:
-    """One tensor under its names on both sides.
+    """A tensor of side ``a`` and its partner on side ``b``, by name.
 
     Attributes:
         how: the rule that paired them: ``asked``, ``role``, ``name``, ``word``, ``ending``,
@@ -78,7 +78,8 @@ class TensorPair:
 
 @dataclass(frozen=True)
 class Pairing:
-    """All pairs, in the order of ``a``, and the tensors that only one side has.
+    """All pairs of two models' tensors, in the order of ``a``, and the tensors that only one side
+    has.
 
     Attributes:
         unpaired_buffers: names of buffers that only one side has (a mask, a table of positions), by
@@ -93,13 +94,15 @@ class Pairing:
 
 
 def canonical_name(name: str) -> str:
-    """Return the name with PyTorch's term at its end: ``norm.gamma`` → ``norm.weight``."""
+    """Return a dotted name with its last part in PyTorch's terms: ``norm.gamma`` →
+    ``norm.weight``."""
     head, dot, last = name.rpartition(".")
     return head + dot + WORDS.get(last, last)
 
 
 def find_change(a: Shape, b: Shape) -> Change | None:
-    """Return how an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
+    """Return how an array of shape ``b`` becomes one of shape ``a``: ``transpose``, ``reshape``, or
+    empty if the shapes are equal; None if it cannot.
 
     Example:
         >>> find_change((8, 4), (4, 8)), find_change((6, 6, 3), (6, 6, 1, 3))

@@ -43,8 +43,8 @@ class Pattern:
 
     Attributes:
         kind: type of the modules, or name of the function.
-        ratio: median of the scales, in units of the measured rounding; its sign is theirs.
-        tensors: the tensors of the first side, in order.
+        ratio: median of the tensors' scales, in units of the rounding envelope; it has their sign.
+        tensors: distances of these tensors, in order of execution.
     """
 
     kind: str
@@ -55,7 +55,8 @@ class Pattern:
 def judge_pattern(
     found: ModelComparison, pair: TraceComparison, spots: Sequence[TensorDistance]
 ) -> ModelComparison:
-    """Return a comparison whose verdict is ``equal``, or ``different`` where a pattern decides.
+    """Return the comparison ``found``, whose verdict is ``equal``, unchanged; or with the verdict
+    ``different`` if a pattern (see the module) is found.
 
     Args:
         spots: the judged distances of the comparison.
@@ -107,8 +108,8 @@ def find_pattern(
 def tensors_by_kind(
     pair: TraceComparison, spots: Iterable[TensorDistance]
 ) -> dict[str, list[TensorDistance]]:
-    """Return the distances of the first step's forward pass by the type of their module, the
-    model's own outputs left out."""
+    """Return type of a module → distances of its outputs in the first step's forward pass, without
+    the model's own outputs and modules of unknown type."""
     kinds: dict[str, list[TensorDistance]] = defaultdict(list)
     for one in spots:
         forward = (one.step, one.phase, one.kind) == (1, "forward", "value")
@@ -119,8 +120,8 @@ def tensors_by_kind(
 
 
 def signed_ratios(pair: TraceComparison, tensors: Iterable[TensorDistance]) -> Iterator[float]:
-    """Yield the scale of each tensor in units of its measured rounding; tensors with few elements
-    or of other shapes are left out."""
+    """Yield the scale of each tensor (see `relative_scale`) in units of its rounding envelope;
+    tensors with few elements or of other shapes are left out."""
     for one in tensors:
         x = pair.a.find_array("forward", 1, one.tensor)
         y = pair.b.find_array("forward", 1, one.other)
@@ -130,8 +131,8 @@ def signed_ratios(pair: TraceComparison, tensors: Iterable[TensorDistance]) -> I
 
 
 def relative_scale(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Return c of the least-squares fit y ≈ (1 + c) · x; 0 if x is zero or a number is not
-    finite."""
+    """Return c of the least-squares fit y ≈ (1 + c) · x, over at most about `MAX_ELEMENTS`
+    elements; 0 if x is zero or a number is not finite."""
     every = max(1, x.size // MAX_ELEMENTS)
     u = x.reshape(-1)[::every].astype(np.float64)
     v = y.reshape(-1)[::every].astype(np.float64)
@@ -141,8 +142,8 @@ def relative_scale(x: NDArray[Any], y: NDArray[Any]) -> float:
 
 
 def common_ratio(ratios: Sequence[float]) -> float:
-    """Return the median of ratios that have one sign in nearly all of a kind's tensors; 0 if they
-    have not, or are too few."""
+    """Return the median of the ratios of a kind's tensors if at least `MIN_ONE_WAY` of them have
+    one sign; 0 if they have not, or are fewer than `MIN_TENSORS`."""
     if len(ratios) < MIN_TENSORS:
         return 0.0
     positive = sum(one > 0 for one in ratios)

@@ -81,11 +81,12 @@ GATES = {"lstm": "ifgo", "gru": "rzn"}
 
 @dataclass(frozen=True)
 class CausePlace:
-    """The names of the two sides, and their first operations that differ where a cause was found.
+    """The names of the two sides, and where a cause was found: their first operations that differ.
 
     Attributes:
         sides: names of the two sides; None: "the original" and "the port".
-        call, other: the operations as JSON, see `dualml.parity.models.operations.Operation`.
+        call, other: the operation of the first and the second side as a dict, see
+            `dualml.parity.models.operations.Operation`.
     """
 
     sides: tuple[str, str] | None = None
@@ -93,13 +94,14 @@ class CausePlace:
     other: Row | None = None
 
     def side_names(self, lang: Language) -> dict[str, str]:
-        """Return the values of the placeholders ``a`` and ``b``."""
+        """Return ``a`` and ``b``, the names of the sides in a language, as values for messages."""
         if self.sides is None:
             return {key: format_message(lang, f"side.{name}") for key, name in SIDE_KEYS.items()}
         return dict(zip("ab", self.sides, strict=True))
 
     def call_of(self, one: Row) -> Row | None:
-        """Return the first side's operation if a mutation, given as a dict, changes it."""
+        """Return the first side's operation if a mutation, given as a dict, changes it; else
+        None."""
         return self.call if self.call and self.call["number"] in (one["sites"] or ()) else None
 
 
@@ -108,12 +110,14 @@ UNKNOWN_PLACE = CausePlace()
 
 
 def function_name(name: str) -> str:
-    """Return the function that an operator such as ``__add__`` stands for; others as they are."""
+    """Return the function that an operator such as ``__add__`` stands for; any other name
+    unchanged."""
     return OPERATOR_FUNCTIONS.get(name, name)
 
 
 def describe_function(value: Any) -> str:
-    """Describe a function by its name, or a transform ``(name, number, …)``, as code."""
+    """Describe a function by its name, or a transform ``(name, number, …)``, as code in backticks:
+    the operator or expression that people write, if there is one."""
     name, *numbers = [value] if isinstance(value, str) else list(value)
     name = function_name(str(name))
     if name in SYMBOLS:
@@ -124,8 +128,8 @@ def describe_function(value: Any) -> str:
 
 
 def describe_call(one: Row, place: CausePlace) -> str:
-    """Describe the calls that a mutation changes: ```norm1` (layer_norm)`` if a module of that name
-    makes the call, else the function, or its operator."""
+    """Describe the calls that a mutation, given as a dict, changes: ```norm1` (layer_norm)`` if a
+    module of that name makes the call, else by the function or its operator."""
     name = str(one["operation"])
     call = place.call_of(one)
     module = "" if call is None else calling_module(call)
@@ -133,8 +137,9 @@ def describe_call(one: Row, place: CausePlace) -> str:
 
 
 def calling_module(call: Row) -> str:
-    """Return the name of the module that an operation, given as JSON, is all of: it has the call's
-    parameters, or the user's line calls it; empty for a function that a line calls itself."""
+    """Return the name of the module that consists of an operation, given as a dict: the call has
+    the module's parameters, or the user's line calls the module. Empty for a function that a line
+    calls itself."""
     module = str(call.get("module") or "")
     if not module:
         return ""
@@ -146,8 +151,12 @@ def calling_module(call: Row) -> str:
 
 
 def describe_tensor(lang: Language, one: Row, position: Any, place: CausePlace) -> str:
-    """Describe an input of the calls that a mutation changes, by its position from 0: a parameter
-    by its name, others by what they are to the function."""
+    """Describe an input of the calls that a mutation, given as a dict, changes: a parameter by its
+    name, others by their role in the function ("the mask"), or else by their number.
+
+    Args:
+        position: position of the input, from 0.
+    """
     call = place.call_of(one)
     at = int(position) if str(position).isdigit() else 0
     if call is not None and at < len(call["inputs"]):
@@ -163,7 +172,8 @@ def describe_tensor(lang: Language, one: Row, position: Any, place: CausePlace) 
 
 
 def describe_order(lang: Language, transform: Sequence[Any]) -> str:
-    """Describe a transform that only puts elements elsewhere, as what a tensor is: "transposed"."""
+    """Describe a transform ``(name, number, …)`` that only moves elements, by a phrase such as
+    "transposed"."""
     name, *numbers = transform
     axis, *rest = numbers or [0]
     key = str(name)

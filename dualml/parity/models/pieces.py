@@ -47,30 +47,34 @@ class RowGroups(tuple[int, ...]):
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], groups: int, axis: int = 0) -> RowGroups:
-        """Return the lengths of pieces in a number of groups, along an axis."""
+        """Return the lengths of pieces, for a tensor whose rows lie in ``groups`` equal groups, cut
+        along axis ``axis``."""
         made = cls(lengths)
         made.groups, made.axis = groups, axis
         return made
 
 
 def group_count(lengths: Sequence[int]) -> int:
-    """Return in how many groups the rows of a fused tensor lie."""
+    """Return in how many groups the rows of a fused tensor lie, from the lengths of its pieces; 1
+    unless they are `RowGroups`."""
     return lengths.groups if isinstance(lengths, RowGroups) else 1
 
 
 def cut_axis(lengths: Sequence[int]) -> int:
-    """Return along which axis a fused tensor is cut."""
+    """Return along which axis a fused tensor is cut, from the lengths of its pieces; 0 unless they
+    are `RowGroups`."""
     return lengths.axis if isinstance(lengths, RowGroups) else 0
 
 
 def piece_shape(shape: tuple[int, ...], lengths: Sequence[int], number: int) -> tuple[int, ...]:
-    """Return the shape of a piece of a fused tensor of this shape."""
+    """Return the shape of piece ``number``, from 0, of a fused tensor of this shape."""
     axis = cut_axis(lengths)
     return (*shape[:axis], lengths[number], *shape[axis + 1 :])
 
 
 def is_whole_tensor(shape: tuple[int, ...], lengths: Sequence[int]) -> bool:
-    """Return whether an array has the length of a fused tensor, so that it can be cut."""
+    """Return whether an array of this shape has the sum of the pieces' lengths along the cut axis,
+    so that it can be cut."""
     axis = cut_axis(lengths)
     return axis < len(shape) and shape[axis] == sum(lengths)
 
@@ -78,7 +82,8 @@ def is_whole_tensor(shape: tuple[int, ...], lengths: Sequence[int]) -> bool:
 def find_cuts(
     a: Sequence[Tensor], b: Sequence[Tensor]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Return for each side: name of a tensor to cut → lengths of its pieces.
+    """Return for side ``a`` and side ``b``: name of a trained tensor to cut so that it matches
+    smaller tensors of the other side → lengths of its pieces.
 
     Example:
         >>> names = "q", "k", "v"
@@ -91,12 +96,12 @@ def find_cuts(
 
 
 def count_shapes(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
-    """Count the trained tensors of each shape."""
+    """Return shape → number of trained tensors that have it; scalars are left out."""
     return Counter(one.shape for one in side if one.trained and one.shape)
 
 
 def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return name → lengths of the pieces, of the tensors of ``a`` to cut so that they match those
+    """Return name → lengths of the pieces, for the tensors of ``a`` to cut so that they match those
     of ``b``; tensors that stay whole are left out."""
     of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
@@ -128,8 +133,9 @@ def column_cuts(
     of_a: Counter[tuple[int, ...]],
     of_b: Counter[tuple[int, ...]],
 ) -> dict[str, tuple[int, ...]]:
-    """Return the cuts along the second axis, of matrices that are stored as (in, out): k times as
-    many columns as k matrices of the other side have, which that side has more of.
+    """Return name → lengths of the pieces along the second axis, for matrices of ``a`` that are
+    stored as (in, out): with k times as many columns as k matrices of ``b``, of whose shape ``b``
+    has k more for each of them.
 
     Args:
         of_a, of_b: number of trained tensors of each shape, of all tensors of both sides.
@@ -149,11 +155,11 @@ def column_cuts(
 
 
 def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return name → lengths of the pieces, of tensors of ``a`` to cut into pieces of different
+    """Return name → lengths of the pieces, for tensors of ``a`` to cut into pieces of different
     lengths.
 
-    These are long tensors that the other side does not have, each with a run of the other side's
-    tensors that has the same total length.
+    These are long tensors of shapes that ``b`` does not have, each with consecutive tensors of
+    ``b`` (up to `MAX_PIECES`) that have the same total length.
     """
     of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
@@ -187,8 +193,12 @@ def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int
 def tensors_of_other_shapes(
     side: Sequence[Tensor], own: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]
 ) -> list[Tensor]:
-    """Return trained tensors of shapes that the other side does not have, transposed shapes
-    included."""
+    """Return the trained tensors of ``side`` whose shape the other side does not have, nor
+    transposed, unless this side has as many transposed ones itself; scalars are left out.
+
+    Args:
+        own, other: number of trained tensors of each shape on this side and the other.
+    """
 
     def count_either_way(shapes: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> int:
         """Return how many tensors have this shape or its transpose."""
@@ -210,7 +220,8 @@ def piece_names(name: str, lengths: Sequence[int]) -> list[str]:
 
 
 def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
-    """Return the list with each fused tensor replaced by its pieces."""
+    """Return a new list with each fused tensor replaced by its pieces, named as in
+    `piece_names`."""
     return [
         part
         for one in tensors
@@ -231,8 +242,9 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
 
 
 def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyArrays:
-    """Return the arrays with each fused tensor split; names are ``SLOT/NAME`` or
-    ``PHASE/STEP/NAME``. An array of another length goes whole to every piece."""
+    """Return the arrays with each fused tensor split, read and cut only when asked for; keys are
+    ``NAME`` or ``PHASE/…/NAME`` with a phase of `PHASES`, others stay whole. An array of another
+    length goes whole to every piece."""
     result = LazyArrays()
     for key in arrays:
         head, slash, name = key.rpartition("/")
@@ -253,7 +265,8 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyAr
 def read_piece(
     read: Callable[[], NDArray[Any]], lengths: Sequence[int], number: int
 ) -> NDArray[Any]:
-    """Read a fused tensor and return the rows of one of its pieces."""
+    """Read a fused tensor and return piece ``number``, from 0: its rows, or its columns if it is
+    cut along axis 1."""
     array, groups, start = read(), group_count(lengths), sum(lengths[:number])
     end = start + lengths[number]
     if cut_axis(lengths):
@@ -266,8 +279,8 @@ def read_piece(
 
 
 def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyArrays:
-    """Return the arrays with pieces joined to fused tensors; a tensor without all of its pieces is
-    left out, with those it has."""
+    """Return the arrays by name with pieces joined to fused tensors, read only when asked for. If
+    some piece of a tensor is missing, the tensor and its other pieces are left out."""
     fused = {part: n for n, ways in cuts_by_name.items() for part in piece_names(n, ways)}
     result = LazyArrays()
     for name in arrays:
@@ -287,7 +300,7 @@ def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyA
 def read_joined(
     arrays: Mapping[str, NDArray[Any]], parts: Sequence[str], lengths: Sequence[int]
 ) -> NDArray[Any]:
-    """Read some arrays and return them joined to the fused tensor that has pieces of these
+    """Read the arrays ``parts`` and return them joined to the fused tensor that has pieces of these
     lengths."""
     pieces, groups = [arrays[part] for part in parts], group_count(lengths)
     if groups == 1:
@@ -298,8 +311,8 @@ def read_joined(
 
 
 def align_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
-    """Return both traces with fused tensors cut so that they match, as the second trace says, or
-    else as their shapes do."""
+    """Return both traces with fused tensors cut so that they match: as ``b.cuts`` says if it is not
+    empty, else as the shapes do."""
     of_a: Cuts
     of_b: Cuts
     if b.cuts:
@@ -310,7 +323,8 @@ def align_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
 
 
 def describe_cut(lengths: Sequence[int]) -> list[int]:
-    """Return the lengths of pieces as JSON, behind the number of groups and the axis."""
+    """Return ``[number of groups, axis, length, length, …]``, which can be stored as JSON and read
+    by `read_cut`."""
     return [group_count(lengths), cut_axis(lengths), *lengths]
 
 
@@ -320,7 +334,8 @@ def read_cut(described: Sequence[int]) -> RowGroups:
 
 
 def cut_trace(trace: Trace, cuts_by_name: Cuts) -> Trace:
-    """Return a trace with its fused tensors cut, including arrays and envelope."""
+    """Return a trace with its fused tensors cut in the list of tensors, the arrays and the
+    envelope; the trace itself if there is nothing to cut."""
     if not cuts_by_name:
         return trace
     widths = trace.envelope

@@ -28,9 +28,9 @@ from dualml.parity.models.usage import pair_by_use
 def pair_recorded_tensors(
     a: Trace, b: Trace, asked: dict[str, Any]
 ) -> tuple[Trace, dict[str, Any]]:
-    """Return the second trace with ``roles`` and ``guesses`` of its parameters, and the user's map
-    with square matrices that are stored transposed; both unchanged if names and the map pair all,
-    or if the trace has roles.
+    """Return a copy of the second trace with ``roles`` and ``guesses`` of its parameters, and the
+    user's map with entries added for square matrices that are stored transposed; both unchanged if
+    names and the map pair all, or if the trace has roles already.
 
     Args:
         asked: the user's map.
@@ -60,8 +60,9 @@ def pair_recorded_tensors(
 
 
 def pair_by_value(a: Trace, b: Trace) -> dict[str, str]:
-    """Return name in ``a`` → name in ``b`` of the parameters that begin with the same numbers,
-    perhaps transposed or in another shape, if no other parameter of either side does."""
+    """Return name in ``a`` → name in ``b`` of the parameters that begin with the same numbers in
+    any order, with shapes that fit (perhaps transposed), if no other parameter of either side
+    begins with them."""
     sizes = {one.size for one in a.tensors} & {one.size for one in b.tensors}
     groups = group_by_values(a, sizes), group_by_values(b, sizes)
     pairs = {}
@@ -78,8 +79,13 @@ def pair_by_value(a: Trace, b: Trace) -> dict[str, str]:
 def pair_siblings(
     a: Sequence[Tensor], b: Sequence[Tensor], pairs: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return further pairs: parameters of modules of which another parameter is paired, with equal
-    last names in PyTorch's terms, such as the biases of two layers whose weights are paired."""
+    """Return further pairs, name in ``a`` → name in ``b``: parameters of modules of which another
+    parameter is paired, with equal last names in PyTorch's terms, such as the biases of two layers
+    whose weights are paired.
+
+    Args:
+        pairs: the pairs so far.
+    """
     places = {parent_name(x): parent_name(y) for x, y in pairs.items()}
     taken = set(pairs.values())
     free = {canonical_name(one.name): one for one in b if one.name not in taken}
@@ -98,8 +104,8 @@ def pair_siblings(
 
 
 def group_by_values(trace: Trace, sizes: set[int]) -> dict[str, list[Tensor]]:
-    """Group a trace's parameters of these numbers of elements by the hash of their initial
-    values."""
+    """Return hash of the initial values → the parameters that have them, for a trace's parameters
+    whose number of elements is one of ``sizes``."""
     start, groups = trace.initial_parameters(), defaultdict[str, list[Tensor]](list)
     for one in trace.tensors:
         if one.size in sizes and one.name in start:
@@ -108,7 +114,8 @@ def group_by_values(trace: Trace, sizes: set[int]) -> dict[str, list[Tensor]]:
 
 
 def is_transposed(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Return whether two square matrices are each other's transposes, and not equal."""
+    """Return whether two arrays are square matrices that are each other's transposes, and not
+    equal."""
     return (
         x.ndim == 2
         and x.shape == y.shape == y.T.shape
@@ -117,5 +124,6 @@ def is_transposed(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def hash_values(array: NDArray[Any]) -> str:
-    """Return a hash of the numbers of an array, whatever their order and its shape."""
+    """Return a hash of the sorted numbers of an array, which does not depend on their order or the
+    shape."""
     return hashlib.sha256(np.sort(array, axis=None).data).hexdigest()

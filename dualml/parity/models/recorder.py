@@ -67,12 +67,13 @@ class Recorder(ModelAccess):
 
     Args:
         model: the whole model; its outputs and those of all its modules are recorded.
-        folder: for ``trace.safetensors`` and ``trace.json``, which are complete after every step;
-            a large trace is written there as it arises, see `dualml.parity.models.trace_files`.
-            None keeps the trace in memory.
+        folder: for ``trace.safetensors`` and ``trace.json``, which are complete after every step; a
+            large trace is written there as it arises, see `dualml.parity.models.trace_files`. None
+            keeps the trace in memory.
         optimizer: the optimizer whose state is recorded after every update.
         steps: number of steps to record; later ones run unchanged.
-        draws: how often `run` repeats each step with moved weights; 0 measures no rounding.
+        draws: how often `run` repeats each step with weights moved by units in the last place, to
+            measure the effect of rounding; 0 does not measure it.
         seed: seed of the draws.
         group: the ranks that train together, as the framework names them, or True for all of them.
             Each records its own part, and rank 0 puts the parts together in ``folder``, see
@@ -83,7 +84,7 @@ class Recorder(ModelAccess):
             the parts as they are, for ranks without a common folder.
 
     Raises:
-        UserError: not a model of this framework.
+        UserError: not a model of this framework, ``steps`` < 1 or ``draws`` < 0.
     """
 
     wait: float = WAIT_S
@@ -158,7 +159,11 @@ class Recorder(ModelAccess):
 
         Args:
             inputs: the tensors that the step trains on, targets included; only their digests are
-                kept.
+                kept, with ``group`` also their values.
+
+        Raises:
+            UserError: a step is being recorded already, the model's parameters are others than when
+                the recorder was made, or the trace cannot be written.
         """
         if self.is_done:
             yield self
@@ -195,13 +200,17 @@ class Recorder(ModelAccess):
 
         Args:
             loss: the mean loss of this step, a scalar.
-            gradients: one per trained parameter, of its shape, in their order or by name; PyTorch
-                keeps them.
-            weight: of this loss in the mean of the whole batch, such as its number of tokens.
-                Losses with weights of several micro-batches, and of several ranks, are averaged;
-                without a weight the last loss counts, and all ranks count the same.
-            local_gradients: those of one backward pass, before micro-batches are added up or ranks
-                exchange theirs; PyTorch's hooks see them.
+            gradients: one per trained parameter, of its shape, in their order or by name. Not
+                needed with PyTorch, which keeps them.
+            weight: weight (>= 0) of this loss in the mean of the whole batch, such as its number of
+                tokens. Losses with weights of several micro-batches, and of several ranks, are
+                averaged; without a weight the last loss counts, and all ranks count the same.
+            local_gradients: gradients of one backward pass, given like ``gradients``, before
+                micro-batches are added up or ranks exchange theirs. Not needed with PyTorch, whose
+                hooks see them.
+
+        Raises:
+            UserError: a weight below 0 or infinite, or not one gradient for each trained parameter.
         """
         if self.step_arrays is None:
             return  # after the last recorded step
@@ -215,8 +224,16 @@ class Recorder(ModelAccess):
             self.note_gradients(self.gradients_by_name(gradients))
 
     def note_loss(self, value: NDArray[np.float64], weight: float | None) -> None:
-        """Record the loss of a micro-batch, a float64 scalar: with a weight the mean of all so
-        far."""
+        """Record the loss of a micro-batch in the current step.
+
+        Args:
+            value: the loss, a float64 scalar.
+            weight: its weight; then the weighted mean of all losses of the step so far is recorded.
+                None: ``value`` replaces the loss recorded before.
+
+        Raises:
+            UserError: a weight below 0 or infinite.
+        """
         assert self.step_arrays is not None
         if weight is not None:
             if not 0 <= weight < float("inf"):
@@ -283,7 +300,8 @@ class Recorder(ModelAccess):
         return result
 
     def write(self) -> None:
-        """Write the trace to the folder, if there is one."""
+        """Write the trace to the folder, if there is one; with several ranks, also hand this rank's
+        part over, and wait for the others on rank 0."""
         if self.files is not None:
             check_claim(self.folder, self.writer)
             self.files.write()
@@ -294,17 +312,18 @@ class Recorder(ModelAccess):
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are recorded."""
+        """Whether all ``steps`` steps are recorded."""
         return self.trace.steps >= self.limit
 
     def trace_forward(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
-        """Return the operations of a forward pass, and restore the model; empty if the pass fails.
+        """Return the operations of a forward pass, in order, and restore the model; empty if the
+        pass fails. Nothing is added to the trace.
 
         The weights are moved by different amounts for this pass, because otherwise scales that are
         all 1 would look like the same tensor.
 
         Args:
-            forward: runs the forward pass on ``inputs``.
+            forward: called with all ``inputs`` to run the forward pass.
         """
         start, rng = self.take_snapshot(self.recorded_start()), np.random.default_rng(self.seed)
         for name, tensor in self.named_tensors().items():
@@ -331,7 +350,8 @@ class Recorder(ModelAccess):
 
     # Recording.
     def record_start(self) -> None:
-        """Record the initial weights, unless the trace has them."""
+        """Record the initial weights, and without a group of ranks the optimizer's settings and
+        state, unless the trace has them already."""
         if self.begun is self.trace:
             return
         self.begun, stored, hashes = self.trace, StoredStep(0, self.trace.arrays), {}
@@ -346,7 +366,9 @@ class Recorder(ModelAccess):
             self.trace.groups, self.trace.start = self.parameter_groups(), self.find_start()
 
     def find_start(self) -> OptimizerStart:
-        """Return the optimizer's state before the first step: which kinds are not zero."""
+        """Return how many updates the optimizer has made, and slot → value of each kind of state
+        that is not all zero: its single value, or None if values differ. Only the first
+        `START_ARRAYS` arrays are read."""
         slots: dict[str, float | None] = {}
         for slot, values in self.optimizer_state().items():
             some = islice(values.values(), START_ARRAYS)
@@ -357,7 +379,9 @@ class Recorder(ModelAccess):
         return OptimizerStart(updates=self.count_updates(), slots=slots)
 
     def begin_step(self, inputs: Sequence[Any]) -> None:
-        """Record the initial weights before the first step, and the digests of a step's inputs."""
+        """Record the initial weights before the first step, and append the digests of a step's
+        inputs to the trace; raise `UserError` if the model's trained parameters are no longer those
+        that the recorder was made with."""
         if not self.trace.inputs:
             self.record_start()
         check_unchanged(self.trace.tensors, self.tensors())
@@ -365,7 +389,8 @@ class Recorder(ModelAccess):
         self.trace.inputs.append([hash_array(one) for one in arrays if one is not None])
 
     def store_inputs(self, inputs: Sequence[Any], noted: StepArrays) -> None:
-        """Store a rank's inputs, of which the whole ones are made; alone, digests are enough."""
+        """Add a step's inputs to ``noted`` if several ranks record, because rank 0 joins them to
+        the whole inputs; do nothing without a group."""
         if self.member is None:
             return
         arrays = [self.as_array(one) for one in inputs]
@@ -383,9 +408,10 @@ class Recorder(ModelAccess):
     def record_arrays(self, inputs: Sequence[Any], noted: StepArrays) -> Iterator[None]:
         """Add one step's arrays to ``noted`` as they arise in the block.
 
-        In the block these are the modules' outputs, in execution order, and what the user shows; at
-        its end gradients that were not shown, the new weights and the optimizer's state; and in the
-        first step the outputs of operations. If the block raises, nothing is added at its end.
+        In the block these are the modules' outputs, in execution order, and what the user passes to
+        `saw`. At its end they are the gradients (if `saw` got none), the new weights and the
+        optimizer's state. In the first step, outputs of operations are added, unless several ranks
+        record. If the block raises, nothing is added at its end.
         """
         calls: dict[str, int] = {}
         self.step_arrays, self.output_seen, self.losses = noted, False, []
@@ -402,7 +428,8 @@ class Recorder(ModelAccess):
                     self.tape.register(one, f"input:{i}")
 
         def record_output(module: str, output: Any) -> None:
-            """Record the output of a module, with a number from its second call on."""
+            """Record the output of a module; from the module's second call on, under a name with
+            the number of the call (``NAME#2``)."""
             calls[module] = count = calls.get(module, 0) + 1
             self.output_seen = self.output_seen or not module
             name = (module or OUTPUT) + (f"#{count}" if count > 1 else "")
@@ -426,8 +453,8 @@ class Recorder(ModelAccess):
             self.step_arrays = None
 
     def note(self, name: str, value: Any) -> None:
-        """Record a tensor, or an array that nobody changes, as it is now under ``PHASE/NAME``,
-        unless no step is recorded."""
+        """Record the current value of a tensor, or an array that nobody changes later, under the
+        name ``PHASE/NAME``; ignored if no step is being recorded."""
         if self.step_arrays is None:
             return
         if self.is_tensor(value):
@@ -436,13 +463,14 @@ class Recorder(ModelAccess):
         self.step_arrays.add(name, value)
 
     def note_place(self, name: str, tensor: Any) -> None:
-        """Keep the place of a rank's tensor in the whole one, if it is a shard."""
+        """Keep in `member` the place of a rank's shard in the whole tensor, under ``name``; do
+        nothing if the tensor is no shard or this process records alone."""
         if self.member is not None and (place := self.shard_place(tensor)) is not None:
             self.member.places[name] = place
 
     def note_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Record gradients by name, of the parameters' shapes, and the learning rates of the update
-        that they are for, unless no step is recorded."""
+        """Record gradients by parameter name, of the parameters' shapes, and the current learning
+        rates of the optimizer; ignored if no step is being recorded."""
         if gradients and self.optimizer is not None and (rates := self.learning_rates()):
             self.note("schedule/lr", np.asarray(rates, np.float64))
         for name, value in gradients.items():
@@ -451,7 +479,8 @@ class Recorder(ModelAccess):
 
     def note_pass(self, name: str, gradient: Any) -> None:
         """Record the gradient of one backward pass for the parameter ``name``, before micro-batches
-        are added up, clipped or exchanged, see `dualml.parity.ranks.backward_passes`."""
+        are added up, clipped or exchanged, see `dualml.parity.ranks.backward_passes`; ignored if no
+        step is being recorded."""
         if self.step_arrays is not None:
             copy = partial(self.array, gradient) if self.is_tensor(gradient) else gradient.copy
             self.passes.add(name, gradient, copy)
@@ -474,10 +503,11 @@ class Recorder(ModelAccess):
     def repeat_step(
         self, noted: StepArrays, function: Callable[..., Any], inputs: Sequence[Any]
     ) -> None:
-        """Run the step again from the current state, and add its arrays to ``noted``.
+        """Run the step again from the current state, and add its arrays to ``noted``; restores
+        nothing.
 
         Args:
-            function: makes one step on ``inputs``.
+            function: makes one step; called with all ``inputs``.
 
         Raises:
             UserError: the trace cannot be read or written.
@@ -492,19 +522,21 @@ class Recorder(ModelAccess):
     def find_nondeterminism(
         self, keys: Sequence[str], distances: Mapping[str, float | None]
     ) -> dict[str, str] | None:
-        """Return the first array in which two runs of the same step differ by more than rounding;
-        outputs of single operations do not count, nor do rates of a schedule: an optimizer that
-        sets them in its update has the last ones of the run before until then.
+        """Return the first array in which two runs of the same step differ by more than
+        `REPRODUCIBLE_RTOL`; smaller differences (a kernel may round by memory alignment or thread
+        timing) are added to the trace's envelope if the step is reproducible.
 
-        A kernel may round by memory alignment or thread timing; such differences are added to the
-        envelope.
+        Outputs of single operations do not count, nor do rates of a schedule: an optimizer that
+        sets them in its update still has those of the run before.
 
         Args:
-            keys: those of the first run, in the order of the trace.
-            distances: of the arrays of both runs; None for the same bits.
+            keys: keys of the arrays of the first run, in the order of the trace.
+            distances: key → relative distance of the two runs; None for the same bits. A missing
+                key counts as infinitely far.
 
         Returns:
-            ``{"phase", "name", "type"}``; None if the step is reproducible.
+            ``{"phase", "name", "type"}``, with the type of the module that made the array or
+                ``""``; None if the step is reproducible.
         """
         widths: dict[str, float] = {}
         for name in keys:
@@ -523,12 +555,13 @@ class Recorder(ModelAccess):
         return None
 
     def run_draw(self, number: int, function: Callable[..., Any], inputs: Sequence[Any]) -> None:
-        """Run the step again with moved weights and inputs, from the current state, and widen the
-        envelope. The model is left as this draw leaves it.
+        """Run the step again from the current state with weights and inputs moved by units in the
+        last place, and enlarge the trace's envelope to the distances from the recorded step. The
+        model is left as this draw leaves it.
 
         Args:
             number: number of the draw, from 0; weights are moved by 2^number units.
-            function: makes one step on ``inputs``.
+            function: makes one step; called with all (moved) inputs.
         """
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
@@ -556,7 +589,8 @@ class Recorder(ModelAccess):
 
     # Snapshots.
     def capture_surroundings(self, function: Callable[..., Any]) -> Surroundings:
-        """Return copies of the state outside of model and optimizer that a function changes."""
+        """Return copies of the state outside of model and optimizer that ``function`` refers to and
+        may change, as `Surroundings`."""
 
         def is_kept(value: Any) -> bool:
             return value is self.optimizer or isinstance(value, Recorder) or self.is_saved(value)
@@ -564,10 +598,12 @@ class Recorder(ModelAccess):
         return Surroundings(function, self.copy_tensor, is_kept, self.capture_tensors)
 
     def take_snapshot(self, recorded: Mapping[str, Callable[[], NDArray[Any]]]) -> Any:
-        """Return a `snapshot`; its tensors are kept on the disk if the trace is there.
+        """Return what `snapshot` returns; the copied tensors are kept on the disk if the trace is
+        there.
 
         Args:
-            recorded: name of a tensor, or ``SLOT/NAME``, → function that reads it from the trace.
+            recorded: name of a tensor, or ``SLOT/NAME``, → function that reads it from the trace,
+                so that it need not be written again.
         """
         large = self.files is not None and self.files.is_on_disk
         with self.convert_disk_errors():
@@ -596,10 +632,12 @@ class Recorder(ModelAccess):
         return {n: partial(read, key) for n, key in every.items() if key in self.trace.arrays}
 
     def shelve(self, tensor: Any, name: str = "") -> ShelvedTensor:
-        """Put a tensor aside as it is now, within `snapshot`.
+        """Keep the current value of a tensor, in memory or in the file of the current snapshot;
+        return a handle that makes a tensor of it again. Called by `snapshot`.
 
         Args:
-            name: name of a tensor of the model, whose numbers the trace may have already.
+            name: name of a tensor of the model, whose numbers the trace may have already; empty for
+                any other tensor.
         """
         if self.snapshot_file is None:
             copied = self.duplicate(tensor)
@@ -619,15 +657,17 @@ class Recorder(ModelAccess):
             raise self.files.fail(error) from None
 
     def check_files(self) -> None:
-        """Raise `UserError` if the trace could not be written: that is no error of the step."""
+        """Raise the `UserError` of a failed write of the trace, if there was one, so that it is not
+        taken for an error of the step."""
         if self.files is not None and self.files.failure is not None:
             raise self.files.failure from None
 
     def perturb_input(self, value: Any, name: str, number: int) -> Any:
-        """Return an input moved like a weight, because layers before the first weight round, too.
+        """Return an input moved by units in the last place as weights are, because layers before
+        the first weight round their results as well.
 
-        Inputs that are all integers (tokens, labels, masks, pixel values), not finite or no tensors
-        are returned unchanged, and zeros stay zero.
+        Inputs whose values are all whole numbers (tokens, labels, masks, pixel values), not finite
+        or no tensors are returned unchanged, and zeros stay zero.
 
         Args:
             value: the input.

@@ -15,7 +15,8 @@ NUMBERS = count(1)
 
 
 def claim_folder(folder: Path | None) -> int:
-    """Return the number of a new recorder, which from now on alone may write to a folder."""
+    """Return the number of a new recorder, and let only this one write to the folder from now on;
+    None claims no folder."""
     number = next(NUMBERS)
     if folder is not None:
         CLAIMS[folder.resolve()] = number

@@ -15,7 +15,7 @@ def map_remedy(cause: Mapping[str, Any], mapping: Sequence[Mapping[str, str]]) -
     its weights are stored otherwise: transposed, or fused of the same pieces in another order.
 
     Args:
-        cause: of an explanation, as JSON.
+        cause: one of an explanation's ``causes``, as a dict.
         mapping: the pairs of parameters of the comparison.
 
     Returns:
@@ -37,13 +37,18 @@ def map_remedy(cause: Mapping[str, Any], mapping: Sequence[Mapping[str, str]]) -
 
 
 def is_parameter(name: str) -> bool:
-    """Return whether a value of a trace is a parameter."""
+    """Return whether the name of a value in a trace is that of a parameter: ``parameter:NAME``."""
     return name.startswith("parameter:")
 
 
 def map_entries(pair: Mapping[str, str], value: Sequence[Any]) -> list[str]:
-    """Return the entries of a pair of parameters under which the second one is transposed, or has
-    its pieces in another order."""
+    """Return the map's entries, as TOML, that transpose the second of two paired parameters, or put
+    its pieces in another order; empty for any other transform.
+
+    Args:
+        value: transform of a mutation: ``["rearrange", 1, 0]`` or ``["chunks", 0, …]`` with the
+            order of the pieces.
+    """
     name, partner = pair["a"], pair["b"]
     if value == TRANSPOSED and not pair["change"]:
         return [f"{quote(name)} = [{quote(partner)}, {quote('transpose')}]"]
@@ -55,5 +60,5 @@ def map_entries(pair: Mapping[str, str], value: Sequence[Any]) -> list[str]:
 
 
 def quote(text: str) -> str:
-    """Return a text as a string of TOML."""
+    """Return a text as a quoted string of TOML."""
     return json.dumps(text, ensure_ascii=False)

@@ -32,7 +32,7 @@ class ComparisonSize:
 
     Attributes:
         parameters: number of elements of all parameters and buffers.
-        weights: their bytes.
+        weights: bytes of all parameters and buffers.
         memory: bytes of a step of one side: weights, gradients, the optimizer's state.
         disk: bytes of both traces and of what the draws keep between steps.
     """
@@ -43,8 +43,8 @@ class ComparisonSize:
     disk: int
 
     def fits_twice(self) -> bool:
-        """Return whether both sides should run at the same time: the model is small, and there is
-        memory for two steps."""
+        """Return whether both sides should run at the same time: the model is small
+        (`TOGETHER_BYTES`), and there is memory for two steps."""
         return self.weights <= TOGETHER_BYTES and 2 * self.memory <= free_memory()
 
 
@@ -56,7 +56,7 @@ def free_memory() -> int:
 
 
 def estimate_size(tensors: Sequence[Tensor], job: dict[str, Any]) -> ComparisonSize:
-    """Estimate what a comparison takes, for the tensors of side a and the job of the worker."""
+    """Return what a comparison takes at least, from the tensors of side ``a`` and the job."""
     count = sum(one.size for one in tensors)
     trained = 4 * sum(one.size for one in tensors if one.trained)
     weights, side = 4 * count, job["sides"]["a"]
@@ -72,7 +72,8 @@ def estimate_size(tensors: Sequence[Tensor], job: dict[str, Any]) -> ComparisonS
 
 
 def check_resources(size: ComparisonSize, folder: Path) -> None:
-    """Raise `UserError` if not even the least that a comparison takes is there."""
+    """Raise `UserError` if there is less memory than ``size`` says, or less space on the disk of
+    ``folder``."""
     free, model = shutil.disk_usage(folder).free, f"a model of {size.parameters:,} parameters"
     less = "an optimizer with less state or none, or loss='none' (forward only)"
     if size.disk > free:

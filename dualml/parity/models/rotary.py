@@ -36,7 +36,8 @@ def is_query_or_key(name: str) -> bool:
 
 
 def rotates(trace: Trace) -> bool:
-    """Return whether a model seems to rotate queries and keys: by its calls, tensors or modules."""
+    """Return whether a model seems to rotate queries and keys (rotary position embeddings), by
+    names of its calls, tensors or modules."""
     words = [
         *(call.name for call in trace.operations),
         *(one.name for one in trace.tensors),
@@ -47,8 +48,8 @@ def rotates(trace: Trace) -> bool:
 
 
 def head_dims(trace: Trace) -> list[int]:
-    """Return the possible lengths of a head: the last axes of what the first step computed with
-    four axes, the most frequent first."""
+    """Return the possible lengths of a head, the most frequent first: even last axes, within
+    `HEAD_DIMS`, of what operations of the first step computed with four axes."""
     counts: dict[int, int] = {}
     for call in trace.operations:
         for shape in call.outputs:
@@ -60,8 +61,9 @@ def head_dims(trace: Trace) -> list[int]:
 
 
 def interleaved_maps(a: Trace, b: Trace, asked: ParameterMap) -> Iterator[dict[str, list[str]]]:
-    """Yield maps of the matrices of queries and keys with their rows in the other order; none if
-    neither model seems to rotate them, or if the map permutes some of them already.
+    """Yield maps to try (name in ``a`` → name in ``b`` and words) that give the rows of the
+    matrices of queries and keys another order, see the module; none if neither model seems to
+    rotate them, or if the map permutes some of them already.
 
     Args:
         asked: the map with which the traces were recorded.
@@ -90,10 +92,14 @@ def interleaved_maps(a: Trace, b: Trace, asked: ParameterMap) -> Iterator[dict[s
 def permuted_entry(
     pair: TensorPair, shape: tuple[int, ...], word: str, dims: int
 ) -> list[str] | None:
-    """Return the entry of a map that gives the rows of a pair another order; None if heads of this
-    length do not fit.
+    """Return the entry of a map, name in ``b`` and words, that gives the rows of a pair another
+    order; None if heads of length ``dims`` do not fit.
 
     A matrix that is stored as (in, out) on the first side is transposed first.
+
+    Args:
+        shape: shape on the first side.
+        word: ``interleave`` or ``deinterleave``.
     """
     stored = pair.change == "transpose" and len(shape) == 2
     for rows, before in ((shape[-1], "transpose"), (shape[0], "")) if stored else ((shape[0], ""),):
@@ -104,8 +110,8 @@ def permuted_entry(
 
 
 def interleaved_names(asked: ParameterMap) -> tuple[str, str]:
-    """Return which parameters of a map have rows in another order, and which, as text; empty if
-    none has."""
+    """Return the first parameters of a map whose rows have another order, and the words for these
+    orders, both as text; empty texts if there is none."""
     found = {
         name: word
         for name, value in asked.items()
@@ -119,7 +125,7 @@ def interleaved_names(asked: ParameterMap) -> tuple[str, str]:
 
 
 def runs_before(trace: Trace, tensor: str, parameters: Iterable[str]) -> bool:
-    """Return whether an output of a module is computed, in the first step, before any module runs
+    """Return whether the module of an output, ``tensor``, ran in the first step before all modules
     to which these parameters belong; False where that cannot be told."""
     order = trace.order[0] if trace.order else []
     module = module_name(tensor)

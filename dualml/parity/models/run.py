@@ -118,21 +118,22 @@ def compare(
         targets: passed to the loss together with the outputs.
         loss: ``"cross_entropy"`` (of the first output, mean), ``"mse"``, ``"probe"`` (the outputs,
             weighted with fixed normal numbers; the default, needs no targets), ``"none"`` (forward
-            only), or a pair of functions of ``(outputs, targets)``, that of ``a`` first.
+            only), or a pair of functions of ``(outputs, targets)``, the one for ``a`` first.
         optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same rule
-            on both sides), or a pair of functions of the list of parameters, that of ``a`` first.
-            None: no update.
+            on both sides), or a pair of functions of the list of parameters, the one for ``a``
+            first. None: no update.
         steps: number of steps, all on this batch; more than one needs an optimizer.
         map: name on the first side (PyTorch's) → name on the second, or ``(name, "transpose")``,
             see `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
         seed: seed of the first side's initial weights and of the random numbers of both sides
             (Dropout).
-        margin: how many times the measured rounding still counts as equal.
+        margin: how many rounding envelopes apart two arrays still count as equal.
         draws: number of repetitions that measure rounding, at least 1.
         timeout: seconds for each run of the two processes (a comparison may need several), and for
             the search of causes.
-        folder: keep both traces there (``a`` of the first side, ``b`` of the second).
+        folder: folder in which both traces are kept (``a`` of the first side, ``b`` of the second);
+            made if needed. None: they are deleted.
         sides: how each model runs, see `dualml.parity.models.sides.Side`.
         weights: file or folder with the weights of one side, instead of initial ones; or more about
             files, see `dualml.parity.models.weights.options.WeightOptions`. With ``lockstep`` they
@@ -226,8 +227,11 @@ def compare_sides(
     sides: Sequence[ResolvedSide],
     batches: Sequence[NDArray[Any]],
 ) -> ModelComparison:
-    """Run both sides of a job, judge them, and explain a difference; pairs of parameters that were
-    guessed are tried in other ways, too. The traces are left in ``folder``."""
+    """Run both sides of a job, judge them, and explain a difference; return the comparison.
+
+    If they differ, pairs of parameters that were guessed are also tried in other ways, and the
+    result that agrees furthest is returned. The traces are left in ``folder``.
+    """
     found = run_and_judge(folder, job, sides, batches)
     for guess in (pair_by_listing, pair_by_orientation, pair_transposed):
         if found.verdict == "different" and (others := guess(*traces(folder), job["map"])):
@@ -249,10 +253,12 @@ def blame_compiler(
     batches: Sequence[NDArray[Any]],
     found: ModelComparison,
 ) -> ModelComparison:
-    """Return a comparison in which a compiled side takes part, with the compiler as the cause if
-    the two sides are equal without it, and with the smallest module that shows it.
+    """Return the comparison ``found``, unchanged unless its verdict is ``different`` and a side is
+    compiled.
 
-    If they differ without it, too, that comparison is returned, whose cause can be searched.
+    Then both sides are compared without the compiler. If they are equal, the compiler is added as
+    the cause, with the smallest module that shows the difference; if not, that comparison is
+    returned instead, whose cause can be searched.
     """
     compiled = [side for side in sides if side.is_compiled]
     if found.verdict != "different" or not compiled:
@@ -276,14 +282,15 @@ def blame_compiler(
 
 
 def traces(folder: Path) -> tuple[Trace, Trace]:
-    """Read the traces of both sides from the folder of a comparison."""
+    """Read and return the traces of side ``a`` and ``b`` from the folder of a comparison."""
     return read_trace(folder / "a"), read_trace(folder / "b")
 
 
 def run_and_judge(
     folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide], arrays: Sequence[NDArray[Any]]
 ) -> ModelComparison:
-    """Run both workers and judge their traces."""
+    """Run both workers of a job in ``folder``, and return the comparison of their traces, without a
+    search of causes."""
     pair_for_weights(folder, job, sides, arrays)
     run_workers(folder, job, sides, arrays)
     labels = sides[0].label, sides[1].label
@@ -297,8 +304,9 @@ def try_rotations(
     arrays: Sequence[NDArray[Any]],
     found: ModelComparison,
 ) -> tuple[ModelComparison, dict[str, Any]]:
-    """Try the rows of queries and keys in the order of the other kind of rotary embeddings, if that
-    may be what differs; return the comparison to use, and its job."""
+    """Repeat a comparison that found a difference with the rows of queries and keys in the order of
+    the other kind of rotary embeddings, if that may be what differs; return the comparison to use,
+    with a note if that order is better, and its job."""
     candidates = []
     if found.verdict == "different":
         a, b = traces(folder)
@@ -324,11 +332,11 @@ def retry_with_partners(
     found: ModelComparison,
     partners: Mapping[str, str | Sequence[str]],
 ) -> tuple[ModelComparison, dict[str, Any]]:
-    """Repeat the comparison with other parameter pairs, and keep it, with its traces in ``folder``,
-    if both sides agree further.
+    """Repeat the comparison ``found`` with other parameter pairs; if both sides are equal or agree
+    further then, its traces replace those in ``folder``.
 
     Returns:
-        The comparison to use, and its job.
+        The better one of the two comparisons, and its job.
     """
     other_job = {**job, "map": {**job["map"], **partners}}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".listed-") as temporary:
@@ -346,8 +354,11 @@ def retry_with_partners(
 def add_explanation(
     folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide], found: ModelComparison
 ) -> ModelComparison:
-    """Return the comparison with the causes of a difference, searched in another process; unchanged
-    if there is no difference, or none whose cause can be searched. A failed search adds a note."""
+    """Return the comparison with the causes of a difference, searched in another process.
+
+    It is unchanged if there is no difference, if a side is compiled, or if the cause cannot be
+    searched (an error, missing outputs, no recorded operations). A failed search adds a note.
+    """
     if any(side.is_compiled for side in sides):
         return found  # see `blame_compiler`
     a, b = traces(folder)
@@ -375,7 +386,7 @@ def compare_traces(
     map: ParameterMap | None = None,
     margin: float = MARGIN,
 ) -> ModelComparison:
-    """Judge two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
+    """Compare two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
 
     They may come from different machines. PyTorch's is the first side of the result, whichever
     folder it is in.
@@ -384,11 +395,11 @@ def compare_traces(
         folder_a, folder_b: the folders of the two traces or dumps.
         map: name in the PyTorch trace (in the first, if both are of one framework) → name in the
             other.
-        margin: how many times the measured rounding still counts as equal.
+        margin: how many rounding envelopes apart two arrays still count as equal.
 
     Raises:
-        UserError: not a trace; other inputs or other initial weights; too many parameters without a
-            partner.
+        UserError: a folder has no trace; the two have different inputs or initial weights; too many
+            parameters have no partner.
     """
     check_margin(margin)
     a, b, notes = read_pair(Path(folder_a), Path(folder_b))

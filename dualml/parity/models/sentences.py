@@ -17,8 +17,9 @@ from dualml.parity.models.phrases import UNKNOWN_PLACE, CausePlace, Row
 
 
 def format_place(lang: Language, side: str, operation: Row | None) -> str:
-    """Format the place of an operation: ``torch: gelu, net.py line 28: self.act(x)``; empty for
-    None."""
+    """Format the place of an operation, given as a dict:
+    ``torch: gelu, net.py line 28: self.act(x)``, with the line that built the layer if it is
+    another one; empty for None."""
     if operation is None:
         return ""
     where = operation["place"]
@@ -42,7 +43,13 @@ def format_place(lang: Language, side: str, operation: Row | None) -> str:
 def describe_causes(
     lang: Language, explanation: Row, sides: Sequence[str], steps: int
 ) -> list[str]:
-    """Describe the causes that were found, or what was tried without success."""
+    """Return sentences about the causes that were found, or about what was tried without success.
+
+    Args:
+        explanation: the result of a cause search, as a dict.
+        sides: names of the two sides.
+        steps: number of recorded steps; 0 if a side raised in the first.
+    """
     if "compiler" in explanation:
         return [text for row in explanation["compiler"] for text in describe_compiler(lang, row)]
     causes = explanation["causes"]
@@ -76,21 +83,31 @@ def describe_causes(
 
 
 def cause_phrases(lang: Language, cause: Row, sides: Sequence[str]) -> list[str]:
-    """Describe the mutations that explain a difference equally well, the likeliest first, each
-    once."""
+    """Return a phrase for each mutation that explains a difference equally well, the likeliest
+    first, without repetitions.
+
+    Args:
+        cause: one of an explanation's ``causes``, as a dict.
+    """
     place = CausePlace((sides[0], sides[1]), cause.get("place"), cause.get("other"))
     tied = (make_hypothesis(one, place) for one in cause["alterations"])
     return list(dict.fromkeys(one.words(lang, "cause") for one in tied))
 
 
 def count_calls(lang: Language, cause: Row) -> str:
-    """Return in how many calls the likeliest mutation is made, in brackets; empty for one."""
+    """Return in how many calls a cause's likeliest mutation is made, as words in brackets; empty if
+    it names no calls."""
     sites = cause["alterations"][0]["sites"]
     return format_count(lang, "calls", len(sites)) if sites else ""
 
 
 def describe_rest(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> str:
-    """Describe what is left of the difference once all causes are applied."""
+    """Return a sentence about what is left of the difference once all causes of an explanation are
+    applied.
+
+    Args:
+        steps: number of recorded steps; 0 if a side raised in the first.
+    """
     key = "cause.equal" if steps else "cause.raised"
     if not explanation["equal"]:
         key = "cause.enough" if explanation["enough"] else "cause.partly"
@@ -98,7 +115,8 @@ def describe_rest(lang: Language, explanation: Row, sides: Sequence[str], steps:
 
 
 def count_changes(lang: Language, explanation: Row, steps: int) -> dict[str, str]:
-    """Return ``changed``, the changes of all causes in words, and ``steps``, the recorded steps."""
+    """Return ``changed``, the number of causes in words, and ``steps``, the number of recorded
+    steps in words."""
     return {
         "changed": format_count(lang, "changed", len(explanation["causes"])),
         "steps": format_count(lang, "recorded", steps),
@@ -106,8 +124,8 @@ def count_changes(lang: Language, explanation: Row, steps: int) -> dict[str, str
 
 
 def describe_compiler(lang: Language, row: Row) -> list[str]:
-    """Describe a compiler as the cause, and the smallest module that shows it; ``row`` as in
-    `dualml.parity.models.compiler.explain_by_compiler`."""
+    """Return sentences about a compiler as the cause, and the smallest module that shows it;
+    ``row`` as in `dualml.parity.models.compiler.explain_by_compiler`."""
     say = partial(format_message, lang)
     sentences = [say("compiler.cause", side=row["side"], plain=row["plain"])]
     smallest = row["smallest"]
@@ -136,13 +154,15 @@ def describe_compiler(lang: Language, row: Row) -> list[str]:
 
 
 def format_count(lang: Language, key: str, n: int, **values: Any) -> str:
-    """Return a number with its noun, in singular or plural, or in a form of its own for two."""
+    """Return the message ``KEY.one`` (for 1), ``KEY.two`` (for 2, if there is one) or
+    ``KEY.other``, with ``n`` and ``values`` filled in."""
     forms = {1: [f"{key}.one"], 2: [f"{key}.two", f"{key}.other"]}
     return find_message(lang, *forms.get(n, [f"{key}.other"]), n=n, **values)
 
 
 def describe_relation(lang: Language, one: Row) -> str:
-    """Describe one relation between two arrays, see `dualml.parity.causes.evidence`."""
+    """Return a sentence about one relation between two arrays, given as a dict, see
+    `dualml.parity.causes.evidence`."""
     key = str(one["key"])
     if key == "settings":
         rows = (format_message(lang, "evidence.setting", **row) for row in one["rows"])
@@ -167,14 +187,16 @@ class CallHypothesis(Hypothesis):
     place: CausePlace = field(default=UNKNOWN_PLACE, compare=False)
 
     def words(self, lang: str, depth: Depth) -> str:
-        """Return what is mutated, or, at the depths before, what its family has in common."""
+        """Return what is mutated, at depth ``cause``; at other depths what its family has in
+        common."""
         if depth == "cause":
             return describe_mutation(cast(Language, lang), self.mutation, self.place)
         return super().words(lang, depth)
 
     @property
     def family_keys(self) -> tuple[str, ...]:
-        """Keys of its setting, of the optimizer or of a call, and of its kind."""
+        """Keys of the families that the mutation belongs to: of its setting, if it changes one of
+        the optimizer or of a call, and of its kind."""
         kind, setting = self.mutation["kind"], str(self.mutation["argument"]).partition(":")[0]
         owner = "optimizer" if self.mutation["action"] == "optimizer" else ""
         settings = (f"{owner}.{setting}",) if owner or kind == "attribute" else ()
@@ -182,12 +204,17 @@ class CallHypothesis(Hypothesis):
 
 
 def make_hypothesis(one: Row, place: CausePlace = UNKNOWN_PLACE) -> CallHypothesis:
-    """Return one `Mutation`, given as a dict, as a hypothesis."""
+    """Return a `Mutation`, given as a dict, as a hypothesis.
+
+    Args:
+        place: where the difference was found, and the names of the two sides.
+    """
     return CallHypothesis(catalogue_key(one), mutation=one, place=place)
 
 
 def catalogue_key(one: Row) -> str:
-    """Return OPERATION.SETTING of a `Mutation`, given as a dict, as the catalogue names it."""
+    """Return ``OPERATION.SETTING`` of a `Mutation`, given as a dict: its key in the catalogue of
+    known differences."""
     operation = one["operation"]
     if one["action"] == "optimizer":
         operation = "optimizer_of_some" if one["old"] else "optimizer"

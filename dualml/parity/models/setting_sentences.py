@@ -33,7 +33,12 @@ ATTENTION = "scaled_dot_product_attention"
 
 
 def describe_setting(lang: Language, one: Row, place: CausePlace) -> str:
-    """Describe a mutation that sets one argument of a call to another value."""
+    """Return the phrase for a `Mutation`, given as a dict, that sets one argument of a call to
+    another value.
+
+    Args:
+        place: where the difference was found, and the names of the two sides.
+    """
     argument, value, old = str(one["argument"]), one["value"], one["old"]
     function = function_name(str(one["operation"]))
     say = partial(find_message, lang, call=describe_call(one, place), **place.side_names(lang))
@@ -64,8 +69,9 @@ def describe_setting(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def describe_scaling(lang: Language, one: Row, place: CausePlace) -> str:
-    """Describe a mutation that multiplies an input or the output of a call by a number: where the
-    call itself divides or multiplies by a number, by that number and the other."""
+    """Return the phrase for a `Mutation`, given as a dict, that multiplies an input or the output
+    of a call by a number; where the call itself divides or multiplies by a number, with that number
+    and the one used instead."""
     factor, action = one["value"][1], one["action"]
     call, function = place.call_of(one), function_name(str(one["operation"]))
     say = partial(find_message, lang, call=describe_call(one, place), **place.side_names(lang))
@@ -84,7 +90,8 @@ def describe_scaling(lang: Language, one: Row, place: CausePlace) -> str:
 
 
 def describe_optimizer_change(lang: Language, one: Row, place: CausePlace) -> str:
-    """Describe a mutation of the optimizer's settings, of its rule, or of the gradients."""
+    """Return the phrase for a `Mutation`, given as a dict, of the optimizer's settings, of its
+    rule, or of the gradients."""
     argument, value, was = str(one["argument"]), one["value"], str(one["operation"])
     word, _, rest = argument.partition(":")
     if word == "exchange":
@@ -112,19 +119,20 @@ def describe_optimizer_change(lang: Language, one: Row, place: CausePlace) -> st
 
 
 def format_numbers(value: Any) -> str:
-    """Format a number, or several; other values as they are."""
+    """Format a number, or the entries of a list joined by commas; values that are no numbers as
+    `format_value` does."""
     several = list(value) if isinstance(value, list | tuple) else [value]
     return ", ".join(format_number(n) if is_number(n) else format_value(n) for n in several)
 
 
 def format_names(lang: Language, names: Sequence[str]) -> str:
-    """Join the first names, and say how many others there are."""
+    """Join the first `MAX_NAMED_PARAMETERS` names by commas, and say how many others there are."""
     some, others = ", ".join(names[:MAX_NAMED_PARAMETERS]), len(names) - MAX_NAMED_PARAMETERS
     return format_message(lang, "more", names=some, n=others) if others > 0 else some
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number and no flag."""
+    """Return whether a value is an int or float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -137,7 +145,8 @@ def is_mixed(place: CausePlace) -> bool:
 
 
 def name_argument(lang: Language, argument: str) -> str:
-    """Return an argument's name as code, or its number from 1 if it has no name."""
+    """Return an argument's name as code in backticks; for ``argument N``, counted from 0, words
+    with its number from 1."""
     number = argument.removeprefix("argument ")
     if number != argument and number.isdigit():
         return format_message(lang, "number.argument", n=int(number) + 1)
@@ -145,7 +154,7 @@ def name_argument(lang: Language, argument: str) -> str:
 
 
 def format_setting(lang: Language, value: Any) -> str:
-    """Format the value of a setting: words in quotes; None, or an empty list, is the default."""
+    """Format the value of a setting: words in quotes; None, or an empty list, as "the default"."""
     if value is None or value in ([], ()):
         return format_message(lang, "value.unset")
     is_word = isinstance(value, str) and value.isidentifier()
@@ -153,19 +162,21 @@ def format_setting(lang: Language, value: Any) -> str:
 
 
 def call_number_argument(call: Row) -> float | None:
-    """Return the number by which a product or quotient, given as JSON, multiplies or divides; None
-    if it takes two tensors."""
+    """Return the number by which an operation, given as a dict, multiplies or divides; None if it
+    takes two tensors."""
     numbers = [v for k, v in call["attributes"].items() if k in NUMBERS and is_number(v)]
     return float(numbers[0]) if len(numbers) == 1 else None
 
 
 def head_width(call: Row | None) -> int:
-    """Return the width of a head of an attention call, given as JSON; 0 if it is unknown."""
+    """Return the width of a head of an attention call (last axis of its output), given as a dict; 0
+    if it is unknown."""
     return int(call["outputs"][0][-1]) if call is not None and call["outputs"] else 0
 
 
 def format_root(value: float) -> str:
-    """Format a number by which scores are scaled: ``0.125 = 1/√64``, ``8 = √64``."""
+    """Format a number by which scores are scaled, with the root that it equals if there is one:
+    ``0.125 = 1/√64``, ``8 = √64``."""
     square = value * value
     for count, text in ((square, "√{}"), (1 / square if square else math.inf, "1/√{}")):
         if 2 < count < 1e6 and abs(count - round(count)) <= 1e-5 * count:

@@ -39,8 +39,8 @@ MODELS_MODULE = (
 def name_frameworks(
     things: Sequence[Any], models: Sequence[Mapping[str, Any]], sides: Sequence[Side]
 ) -> tuple[str, str]:
-    """Return the name of each side's framework: the one that the user says, or that the model's
-    source shows, or else ``torch`` for the first and ``mindspore`` for the second.
+    """Return the name of each side's framework: the one that the user names, or else that the
+    model's source shows, or else ``torch`` for the first and ``mindspore`` for the second.
 
     Args:
         things: the two models as the user passed them.
@@ -54,15 +54,15 @@ def name_frameworks(
 
 
 def require_backends(names: Sequence[str], known: Mapping[str, BackendInfo]) -> list[BackendInfo]:
-    """Return the backends of two sides.
+    """Return the backends of the first and the second side.
 
     Args:
         names: names of the frameworks of both sides.
         known: all backends by name.
 
     Raises:
-        UserError: an unknown framework, or one that is not installed, with the command that
-            installs it; one whose backend cannot record models, with what it lacks.
+        UserError: a framework is unknown or not installed (the message has the command that
+            installs it), or its backend cannot record models (the message says what it lacks).
     """
     for letter, name in zip(LETTERS, names, strict=True):
         if name not in known:
@@ -85,7 +85,8 @@ def require_backends(names: Sequence[str], known: Mapping[str, BackendInfo]) -> 
 
 
 def has_module(name: str) -> bool:
-    """Return whether a module exists; its package is imported."""
+    """Return whether a module exists, without importing it; the packages that contain it are
+    imported."""
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
@@ -107,11 +108,11 @@ def resolve_sides(
 def add_functions(
     sides: Sequence[ResolvedSide], losses: Sequence[Any], optimizers: Sequence[Any]
 ) -> tuple[ResolvedSide, ResolvedSide]:
-    """Return both sides with losses, optimizers and labels, in the order of the result: of PyTorch
-    and another framework PyTorch first, whose names are used and whose model can be mutated.
+    """Return both sides with losses, optimizers and labels, in the order of the result: if only the
+    second one is PyTorch, it comes first, because its names are used and its model can be mutated.
 
     Args:
-        losses, optimizers: of each side, in the user's order.
+        losses, optimizers: loss and optimizer of each side, in the user's order.
     """
     first, second = (
         replace(side, loss=loss, optimizer=optimizer)
@@ -123,13 +124,14 @@ def add_functions(
 
 
 def describe_sides(sides: Sequence[ResolvedSide]) -> dict[str, Any]:
-    """Return what a job says of its two sides.
+    """Return the part of a job that describes its two sides.
 
     Returns:
-        ``sides``: by letter; ``precision``: to which initial weights and inputs are rounded;
-            ``seeded``: whether the framework's own random numbers, seeded, are drawn on both sides,
-            because a compiled PyTorch model draws no others; ``keeps_attention``: whether fused
-            attention runs in the framework's kernel, because both sides have it.
+        ``sides``: description of each side by letter; ``precision``: precision to which initial
+            weights and inputs are rounded; ``seeded``: whether the framework's own random numbers,
+            seeded, are drawn on both sides, because a compiled PyTorch model draws no others;
+            ``keeps_attention``: whether fused attention runs in the framework's kernel, because
+            both sides have the same framework.
     """
     described = {}
     for letter, side in zip(LETTERS, sides, strict=True):
@@ -165,14 +167,14 @@ def reuse_freed_memory() -> dict[str, str]:
 def make_launch(
     side: ResolvedSide, words: Sequence[str], threads: int, log: Path, *, reuses: bool = True
 ) -> Launch:
-    """Describe a process of a side's interpreter.
+    """Return the description of a process in a side's interpreter, which is not started yet.
 
     Args:
         words: the module that it runs, and its arguments.
         threads: number of threads that it computes with.
         log: file for its standard error.
-        reuses: whether it keeps freed memory, which costs no pages again, but lies in pieces
-            between tensors of many sizes.
+        reuses: whether it keeps freed memory (see `reuse_freed_memory`), which saves time but may
+            fragment where tensors have many sizes.
     """
     memory = reuse_freed_memory() if reuses else {}
     environ = {**memory, **side.info.environ(threads), COMPARING_VARIABLE: "1"}
@@ -189,11 +191,13 @@ def correct_frameworks(
     folder: Path, resolved: Sequence[ResolvedSide], sides: Sequence[Side], names: tuple[str, str]
 ) -> tuple[str, str] | None:
     """Return the names of both frameworks as the models turned out to be, after a process of a side
-    failed; None if they are as assumed, or if the user named one that is not.
+    failed; None if they are as assumed, or if the user named the framework of a side whose model
+    belongs to another.
 
     Args:
-        folder: of the processes.
-        sides: the settings of the user.
+        folder: folder of the comparison, where the processes ran.
+        resolved: both sides as they ran.
+        sides: both sides as the user set them.
         names: the frameworks that were assumed.
     """
     actual = read_frameworks(folder, resolved)
@@ -205,7 +209,7 @@ def correct_frameworks(
 
 def read_frameworks(folder: Path, sides: Sequence[ResolvedSide]) -> dict[str, str]:
     """Return letter of a side, as the user named it → the framework that its model turned out to
-    belong to, where that is another one than the side's."""
+    belong to; sides whose framework is right, or that left no note in the folder, are left out."""
     found = {}
     for letter, side in zip(LETTERS, sides, strict=True):
         note = folder / f"{letter}{FRAMEWORK_NOTE}"

@@ -41,18 +41,19 @@ EXPLAINER = "dualml.parity.causes.explainer"
 
 
 def run_processes(launches: Sequence[Launch], timeout: float) -> GroupResult:
-    """Run processes until all end, one fails, or ``timeout`` seconds are over."""
+    """Run processes until all end, one fails, or ``timeout`` seconds are over or pass without a
+    message; return what happened, without raising."""
     return supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
 
 
 def run_workers(
     folder: Path, job: JsonObject, sides: Sequence[ResolvedSide], arrays: Sequence[NDArray[Any]]
 ) -> None:
-    """Run both workers until they end; they leave their traces in ``folder``, where earlier ones
-    are deleted.
+    """Write the job and the batch into ``folder``, and run the workers of both sides until they
+    end; they leave their traces in ``folder``, where earlier ones are deleted.
 
     Raises:
-        UserError: one failed, or they took too long.
+        UserError: a worker failed, or they took longer than the job's timeout.
     """
     begin_phase("run")
     for letter in LETTERS:
@@ -68,7 +69,7 @@ def run_workers(
     labels = [side.label for side in sides]
 
     def make_worker(side: int, threads: int) -> Launch:
-        """Return how the worker of a side, 0 or 1, is started."""
+        """Return the description of the worker process of a side, 0 or 1."""
         words, log = [WORKER, str(folder), LETTERS[side]], folder / f"{LETTERS[side]}.log"
         return make_launch(sides[side], words, threads, log)
 
@@ -92,13 +93,14 @@ def search_causes(
     budget: float,
     known: KnownDistances | None = None,
 ) -> dict[str, Any] | None:
-    """Search for the causes of the difference in a process of its own.
+    """Search for the causes of the difference of the two traces in ``folder``, in a process of its
+    own.
 
     Args:
         timeout: seconds after which the process is ended.
-        budget: seconds for the search; one that was killed by a change continues without it in what
-            is left of them.
-        known: distances of the two traces, if they have been judged.
+        budget: seconds for the search; if a mutation that it tries kills the process, the search
+            continues without it in the rest of the time.
+        known: distances of the two traces, so that they need not be measured again; None: they are.
 
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
@@ -135,7 +137,8 @@ def search_compiled(
     compiled alone, in a process of its own.
 
     Returns:
-        The result of `dualml.parity.models.compiled_modules`; None if the search itself failed.
+        The result that `dualml.parity.models.compiled_modules` writes; None if the search itself
+            failed.
     """
     words = [COMPILED_MODULES, str(folder), letter]
     launch = make_launch(side, words, usable_cores(), folder / "compiled.log")
@@ -153,7 +156,7 @@ def run_side(
     """Run a program of one side, ``python -m PROGRAM FOLDER SIDE``, and return its result.
 
     Raises:
-        UserError: it failed, with the reason, or took too long.
+        UserError: it failed (the message has the reason), or took longer than ``timeout`` seconds.
     """
     log = folder / f"{letter}.{program.rpartition('.')[2]}.log"
     launch = make_launch(side, [program, str(folder), letter], usable_cores(), log)
@@ -171,11 +174,11 @@ def describe_failure(
     timeout: float,
     logs: Sequence[Path] = (),
 ) -> str:
-    """Describe why the process of a side failed.
+    """Return an error text about why the process of a side failed.
 
     Args:
-        labels: names of the sides that ran.
-        logs: their logs; those of the two workers in ``folder`` without any.
+        labels: names of the sides that ran, in order of their processes.
+        logs: files with their standard error; without any, those of the two workers in ``folder``.
     """
     paths = logs or [folder / f"{letter}.log" for letter in LETTERS]
     label, log = labels[ended.rank], paths[ended.rank]

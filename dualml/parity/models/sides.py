@@ -55,7 +55,7 @@ class ResolvedSide:
         model: import spec of its model, see `dualml.parity.models.model_ref.to_import_spec`.
         mode: one of the backend's modes; empty for a backend without any.
         device, dtype: as in `Side`.
-        interpreter: of another environment; None for this one.
+        interpreter: interpreter of another environment; None: this process's.
         overlay: folder of links to dualml for that interpreter.
         loss, optimizer: as `dualml.parity.models.inputs` resolves them.
         label: its name in results.
@@ -83,19 +83,20 @@ class ResolvedSide:
         return replace(self, mode=self.info.modes[0]) if self.is_compiled else self
 
     def is_same_run(self, other: ResolvedSide) -> bool:
-        """Return whether both sides compute the same in the same way, so that there is nothing to
-        compare."""
+        """Return whether both sides run the same model with the same settings, the mode included,
+        so that there is nothing to compare."""
         return self.computation == other.computation and self.mode == other.mode
 
     @property
     def computation(self) -> tuple[Any, ...]:
-        """All that distinguishes sides, except for the mode."""
+        """All settings that distinguish sides, except for the mode, as a tuple to compare."""
         path = None if self.interpreter is None else self.interpreter.path
         model = self.model["file"] or self.model["module"], self.model["name"]
         return self.info.name, model, self.device, self.dtype, path, self.loss, self.optimizer
 
     def describe(self) -> dict[str, Any]:
-        """Return the side as a worker reads it from the job."""
+        """Return the side as JSON for the job that a worker reads; ``mode`` is empty if nothing is
+        compiled."""
         return {
             "label": self.label,
             "letter": self.letter,
@@ -115,7 +116,10 @@ def resolve_side(
     """Check the settings of one side and return it, without loss, optimizer and label.
 
     Args:
-        overlay: folder that is made for the interpreter of another environment, if there is one.
+        letter: ``a`` or ``b``.
+        model: import spec of the model.
+        overlay: folder in which a folder for the interpreter of another environment is made, if the
+            side has one.
 
     Raises:
         UserError: a mode that the framework lacks, an unknown dtype or device, or an interpreter
@@ -144,8 +148,8 @@ def resolve_side(
 
 
 def label_sides(a: ResolvedSide, b: ResolvedSide) -> tuple[ResolvedSide, ResolvedSide]:
-    """Return both sides with names that distinguish them: ``torch`` and ``mindspore``, ``torch
-    eager`` and ``torch compile``, ``torch A`` and ``torch B``.
+    """Return copies of both sides with different labels: ``torch`` and ``mindspore``,
+    ``torch eager`` and ``torch compile``, ``torch A`` and ``torch B``.
 
     Where the frameworks differ, only settings other than the defaults are added; where they are
     equal, all settings in which the sides differ.
@@ -171,7 +175,8 @@ def label_sides(a: ResolvedSide, b: ResolvedSide) -> tuple[ResolvedSide, Resolve
 
 
 def version_of(side: ResolvedSide) -> str:
-    """Return the version of the framework in another environment; empty for this environment."""
+    """Return the version of the framework in the side's own environment; empty if it runs in this
+    one."""
     return "" if side.interpreter is None else side.interpreter.framework_version
 
 

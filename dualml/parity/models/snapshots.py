@@ -20,18 +20,19 @@ class ShelvedTensor:
     """A tensor as it was when it was put aside.
 
     Attributes:
-        recall: returns it, as a tensor that nobody may change.
+        recall: returns the tensor as it was; the result must not be changed.
     """
 
     recall: Callable[[], Any]
 
 
 class SnapshotFile:
-    """A file without a name for the tensors of one snapshot; it is gone when nobody refers to it.
+    """A temporary file for the tensors of one snapshot; it is deleted when nothing refers to it any
+    more.
 
     Args:
-        folder: where there is space for it.
-        recorded: name of a tensor → function that reads what the trace already has of it.
+        folder: folder of the file; made if needed.
+        recorded: name of a tensor → function that reads its numbers, which the trace has already.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
@@ -43,13 +44,14 @@ class SnapshotFile:
         self.size, self.recorded = 0, recorded
 
     def write_array(self, array: NDArray[Any], name: str = "") -> Callable[[], NDArray[Any]]:
-        """Keep the numbers of an array, which is not referred to afterwards.
+        """Write the present numbers of an array into the file, unless the trace has them or they
+        are all equal; the array itself may change afterwards.
 
         Args:
             name: its name in ``recorded``, whose copy then is used.
 
         Returns:
-            A function that reads the array.
+            A function that reads the array, as it was, and returns it.
 
         Raises:
             OSError: there is no space left.
@@ -68,7 +70,7 @@ class SnapshotFile:
         return partial(self.read, begin, values.dtype, array.shape)
 
     def read(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Read the array that begins at this byte."""
+        """Read and return the array that begins at byte ``begin`` of the file."""
         return read_array(self.file, begin, dtype, shape)
 
 

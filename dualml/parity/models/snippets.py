@@ -32,10 +32,12 @@ class SnippetLine:
 
 
 def read_snippet(operation: Row, context: int) -> list[SnippetLine]:
-    """Return the lines of an operation, given as JSON: the line that called it and, in the same
-    file, the one that built its layer, both marked, with ``context`` lines before and after the
-    call. The recorded code alone if the file cannot be read or was changed since; empty without a
-    place."""
+    """Return the source lines of an operation, given as a dict, in order: the line that called it
+    with ``context`` lines before and after it, and the line that built its layer; both are marked.
+
+    Only the recorded code is returned if the file cannot be read or was changed since, and for a
+    layer built in another file; empty if no place was recorded.
+    """
     place = operation.get("place")
     built = operation.get("built")
     if place is None:
@@ -65,13 +67,14 @@ def read_snippet(operation: Row, context: int) -> list[SnippetLine]:
 
 
 def recorded_line(place: Row) -> SnippetLine:
-    """Return a place as a marked line, with the code that was recorded."""
+    """Return a place (``file``, ``line``, ``code``) as a marked line, with the code that was
+    recorded."""
     return SnippetLine(int(place["line"]), str(place["code"]), is_marked=True)
 
 
 def read_lines(place: Row) -> list[str]:
-    """Return the lines of a place's Python file; empty if it cannot be read, or if the recorded
-    code is no longer at its line."""
+    """Return all lines of a place's Python file; empty if it cannot be read, or if the recorded
+    code is no longer near its line."""
     path, number = Path(str(place["file"])), int(place["line"])
     if path.suffix != ".py" or not path.is_file():
         return []

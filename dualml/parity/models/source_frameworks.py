@@ -71,8 +71,8 @@ def find_framework(thing: Any, spec: Mapping[str, Any]) -> str | None:
 
 
 def find_module(module: str) -> Path | None:
-    """Return the file of a module that is named without a file, from the module search path;
-    None if it is not found."""
+    """Return the file of a module by its dotted name, from installed packages or the module search
+    path, without importing it; None if it is not found."""
     if (found := find_source(module, None)) is not None:
         return found
     places = (find_in_folder(Path(place or "."), module.split(".")) for place in sys.path)
@@ -87,8 +87,8 @@ def parse_source(path: Path) -> ast.Module | None:
 
 
 def iter_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield the local name and the dotted module of everything that a file imports; a relative
-    module keeps its leading dots."""
+    """Yield (local name, dotted module) of everything that a file imports, anywhere in it; a
+    relative module keeps its leading dots."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -107,11 +107,11 @@ def imported_frameworks(tree: ast.AST) -> set[str]:
 
 
 def used_frameworks(tree: ast.Module, name: str) -> set[str]:
-    """Return the frameworks that a class, by its bases, or a function, by its names, uses, also
-    through other definitions of the file.
+    """Return the frameworks whose imported names a class uses in its bases, or a function anywhere
+    in it; other definitions of the file that they name count as well.
 
     Args:
-        name: of a definition at the top of the file.
+        name: name of a class or function at the top level of the file.
     """
     roots = {local: module.partition(".")[0] for local, module in iter_imports(tree)}
     known = {local: PACKAGES[root] for local, root in roots.items() if root in PACKAGES}
@@ -134,8 +134,13 @@ def used_frameworks(tree: ast.Module, name: str) -> set[str]:
 
 
 def walk_imports(path: Path, tree: ast.Module) -> set[str]:
-    """Return the frameworks that the files imported by a file import: those of the nearest files
-    that import any."""
+    """Return the frameworks that the files imported by a file import, directly or in up to
+    `MAX_DEPTH` steps: those of the nearest level of files that imports any. At most `MAX_FILES`
+    files are read.
+
+    Args:
+        tree: the syntax tree of the file ``path``.
+    """
     level, seen = [(path, tree)], {path}
     for _ in range(MAX_DEPTH):
         following: list[tuple[Path, ast.Module]] = []
@@ -155,11 +160,12 @@ def walk_imports(path: Path, tree: ast.Module) -> set[str]:
 
 def find_source(module: str, importer: Path | None) -> Path | None:
     """Return the Python file of a module, without importing its packages; None if there is none, or
-    if it belongs to the standard library.
+    if it belongs to the standard library, or to an installed package other than the importer's.
 
     Args:
         module: dotted name, with leading dots if it is relative.
-        importer: the file that imports it; its folder is searched first.
+        importer: the file that imports it, whose folder is searched first; None: nothing imports
+            it, and installed packages count.
     """
     dots = len(module) - len(module.lstrip("."))
     parts = [part for part in module.lstrip(".").split(".") if part]
@@ -180,8 +186,8 @@ def find_source(module: str, importer: Path | None) -> Path | None:
 
 
 def root_folders(root: str) -> list[Path]:
-    """Return the folders of a top-level package, without importing it; empty for a single file and
-    for a package that does not exist."""
+    """Return the folders of a top-level package, without importing it; empty for a module in a
+    single file and for a package that is not found."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(root)
         if spec is not None and spec.submodule_search_locations:
@@ -190,13 +196,15 @@ def root_folders(root: str) -> list[Path]:
 
 
 def is_installed(path: Path) -> bool:
-    """Return whether a file belongs to an installed package."""
+    """Return whether a file lies in a folder of installed packages (``site-packages`` or
+    ``dist-packages``)."""
     return bool({"site-packages", "dist-packages"} & {*path.parts})
 
 
 def find_in_folder(folder: Path, parts: list[str]) -> Path | None:
-    """Return the file of the module with these names below a folder; the folder's own package if
-    there are no names, None if there is no such file."""
+    """Return the file of a module below a folder: ``a/b.py`` or else ``a/b/__init__.py`` for the
+    parts ``a``, ``b`` of its name; the folder's own ``__init__.py`` without parts. None if there is
+    none."""
     place = folder.joinpath(*parts)
     for path in ([place.with_suffix(".py")] if parts else []) + [place / "__init__.py"]:
         if path.is_file():

@@ -17,8 +17,11 @@ MAX_TEXT, MAX_ITEMS = 40, 8
 
 
 def plain_settings(attributes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the public attributes that are numbers, flags, short texts or short lists of numbers,
-    as JSON."""
+    """Return name → value of the public attributes that are settings (`is_setting`), as JSON.
+
+    Args:
+        attributes: (name, value) of each attribute.
+    """
     return {
         name: jsonable(value)
         for name, value in attributes
@@ -27,8 +30,8 @@ def plain_settings(attributes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_setting(value: Any) -> bool:
-    """Return whether a value can be a setting: a number, a flag, a short text, a short list of
-    numbers."""
+    """Return whether a value can be a setting: a number, a flag, a text of up to `MAX_TEXT`
+    characters, or a list of up to `MAX_ITEMS` numbers."""
     if isinstance(value, str):
         return len(value) <= MAX_TEXT
     if isinstance(value, list | tuple):
@@ -37,17 +40,20 @@ def is_setting(value: Any) -> bool:
 
 
 def settings_file(folder: Path, side: str) -> Path:
-    """Return the file in the folder of a comparison that holds the settings of one side."""
+    """Return the path of the file with the settings of one side, ``a`` or ``b``, in the folder of a
+    comparison."""
     return folder / f"{side}.settings.json"
 
 
 def write_settings(folder: Path, side: str, settings: ModuleSettings) -> None:
-    """Write the settings of one side's modules; modules without any are left out."""
+    """Write the settings of one side's modules into the folder of a comparison; modules without any
+    are left out."""
     write_json(settings_file(folder, side), {name: row for name, row in settings.items() if row})
 
 
 def read_settings(folder: Path, side: str) -> ModuleSettings:
-    """Read what `write_settings` wrote; empty if there is no file that can be read."""
+    """Return the settings that `write_settings` wrote for a side; empty if there is no file that
+    can be read."""
     try:
         found: dict[str, dict[str, Any]] = read_json(settings_file(folder, side))
     except (OSError, UserError):

@@ -18,14 +18,15 @@ from dualml.parity.models.trace_files import TraceArrays
 
 
 class StepArrays:
-    """The arrays of one run of a step, by ``PHASE/NAME``.
+    """The arrays of one run of a step, added by ``PHASE/NAME``; subclasses store or compare them.
 
     Args:
         step: number of the step, from 1.
 
     Attributes:
         names: the names so far, in the order in which they were first added.
-        needs_copy: whether an array is kept, so that it may not share memory with a tensor.
+        needs_copy: whether an added array is kept, so that the caller must not pass one that shares
+            memory with a tensor.
     """
 
     needs_copy = True
@@ -35,7 +36,7 @@ class StepArrays:
         self.names: dict[str, None] = {}
 
     def add(self, name: str, array: NDArray[Any]) -> None:
-        """Take one array, or another one in the place of an earlier one of this name."""
+        """Add an array under the name ``PHASE/NAME``; an earlier one of this name is replaced."""
         self.names[name] = None
         phase, _, rest = name.partition("/")
         self.accept_array(array_key(phase, self.step, rest), array)
@@ -45,11 +46,12 @@ class StepArrays:
         raise NotImplementedError
 
     def has_phase(self, phase: str) -> bool:
-        """Return whether an array of this phase was added."""
+        """Return whether any array of this phase was added."""
         return any(name.startswith(f"{phase}/") for name in self.names)
 
     def keys(self, *, operations: bool) -> list[str]:
-        """Return the keys of the outputs of operations, or of all other arrays."""
+        """Return the keys in the trace of the arrays so far: with ``operations`` those of
+        operations' outputs, else those of all other arrays."""
         parts = (name.partition("/") for name in self.names)
         return [
             array_key(phase, self.step, rest)
@@ -62,7 +64,7 @@ class StoredStep(StepArrays):
     """The first run of a step, whose arrays are stored in a trace.
 
     Args:
-        arrays: of the trace.
+        arrays: the trace's arrays, to which those of the step are added.
     """
 
     def __init__(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -71,18 +73,20 @@ class StoredStep(StepArrays):
 
     @property
     def needs_copy(self) -> bool:  # type: ignore[override]
-        """Whether the trace keeps the array itself."""
+        """Whether the trace keeps an added array itself: True unless it writes its arrays to the
+        disk."""
         return not (isinstance(self.arrays, TraceArrays) and self.arrays.is_on_disk)
 
     def accept_array(self, key: str, array: NDArray[Any]) -> None:
-        """Store an array in the trace."""
+        """Store an array under its key in the trace."""
         if isinstance(self.arrays, TraceArrays):
             self.arrays.store(key, array)
         elif isinstance(self.arrays, MutableMapping):
             self.arrays[key] = array
 
     def finish(self) -> None:
-        """Give the outputs of operations, which arise between the others, the last places."""
+        """Move the outputs of operations, which arise between the other arrays, to the end of the
+        trace."""
         keys = self.keys(operations=True)
         if isinstance(self.arrays, TraceArrays):
             self.arrays.move_to_end(keys)
@@ -96,11 +100,11 @@ class ComparedStep(StepArrays):
 
     Args:
         base: the arrays of the trace.
-        measure: returns the distance of an array of the first run and its repetition, or None if
-            it does not count.
+        measure: called with an array of the first run and its repetition; returns their distance,
+            or None if it does not count.
 
     Attributes:
-        distances: key → what ``measure`` returned, of arrays that the first run has.
+        distances: key → what ``measure`` returned, for the arrays that the first run has.
     """
 
     needs_copy = False
@@ -116,16 +120,18 @@ class ComparedStep(StepArrays):
         self.distances: dict[str, float | None] = {}
 
     def accept_array(self, key: str, array: NDArray[Any]) -> None:
-        """Compare an array with the one of this key in the trace."""
+        """Measure the distance of an array from the one of this key in the trace; ignored if the
+        trace has none."""
         if key in self.base:
             self.distances[key] = self.measure(self.base[key], array)
 
 
 class OperationArrays(MutableMapping[str, NDArray[Any]]):
-    """The outputs of operations among a step's arrays: a tape adds them, and reads none.
+    """Mapping through which a `Tape` adds the outputs of operations to a step; looking one up
+    raises `KeyError`.
 
     Args:
-        step: takes them; None drops them.
+        step: gets each array as ``operation/NAME``; None drops them.
     """
 
     def __init__(self, step: StepArrays | None) -> None:
@@ -151,11 +157,12 @@ class OperationArrays(MutableMapping[str, NDArray[Any]]):
 
 
 def measure_repetition(base: NDArray[Any], repeated: NDArray[Any]) -> float | None:
-    """Return the distance of two runs of an array; None if they have the same bits."""
+    """Return the relative distance of two runs of an array; None if they have the same bits."""
     return None if is_bit_identical(base, repeated) else gap(base, repeated)
 
 
 def measure_draw(base: NDArray[Any], drawn: NDArray[Any]) -> float | None:
-    """Return the distance of a draw from the first run; None if that has a NaN."""
+    """Return the relative distance of a draw from the first run; None if it is not finite and the
+    first run has a NaN."""
     far = gap(base, drawn)
     return far if math.isfinite(far) or not has_nan(base) else None  # NaN is infinitely far away

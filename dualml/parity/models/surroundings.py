@@ -30,10 +30,12 @@ STATEFUL_MODULES = ("lr_scheduler", "learning_rate_schedule", ".amp", "swa_utils
 
 @dataclass(frozen=True)
 class Reference:
-    """A name of a function and the value that it has outside of the function.
+    """A name that a function uses for a value outside of itself, and that value.
 
     Attributes:
-        place: globals of the function, or a `ClosureCell`, which has the value under ``name``.
+        place: mapping that has the value under ``name``: globals of the function, or a
+            `ClosureCell`; an empty dict and name if the value is not assigned to a name, such as
+            the object of a method.
     """
 
     place: Any
@@ -43,7 +45,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class ClosureCell:
-    """A variable of an enclosing function, as a place with one value."""
+    """A variable of an enclosing function; assigning an item with any key sets the variable."""
 
     cell: CellType
 
@@ -53,15 +55,15 @@ class ClosureCell:
 
 @dataclass
 class Surroundings:
-    """Copies of the state that a function refers to, and how to put it back.
+    """Copies of the state that a function refers to, made at once; `restore` puts the state back.
 
     Args:
         function: makes one step.
         copy_tensor: returns a copy of a tensor of the framework; None for any other value.
-        is_kept: whether a value is none of the step's state, or is put back by other means: the
-            model, its parts, the optimizer, the recorder.
-        capture_tensors: of a tensor, or of another model such as an average of the weights, returns
-            a function that puts its numbers back; None for any other value.
+        is_kept: returns whether a value is none of the step's state, or is put back by other means:
+            the model, its parts, the optimizer, the recorder.
+        capture_tensors: for a tensor, or another model such as an average of the weights, returns a
+            function that puts its present numbers back; None for any other value.
     """
 
     function: Callable[..., Any]
@@ -85,14 +87,16 @@ class Surroundings:
                 self.saved += capture_attributes(value, self.copy, self.skips)
 
     def copy(self, value: Any) -> Any:
-        """Return a copy of a tensor or array that is small enough to be state; None for others."""
+        """Return a copy of a tensor or array that is small enough to be state; None for any other
+        value."""
         if isinstance(value, np.ndarray):
             return value.copy() if value.size <= MAX_ELEMENTS else None
         return self.copy_tensor(value)
 
     def skips(self, value: Any) -> bool:
-        """Return whether a value is left as it is: `is_kept`, or data, a program, or a container
-        that may be a file."""
+        """Return whether a value is neither copied nor restored: `is_kept` says so, it is a type,
+        module or function, a container of more than `MAX_ENTRIES` entries, or another object with
+        item assignment, which may be a file."""
         if self.is_kept(value) or isinstance(value, type | ModuleType | FunctionType):
             return True
         if isinstance(value, dict | list):
@@ -109,16 +113,17 @@ class Surroundings:
 
 
 def with_entries(value: Any) -> list[Any]:
-    """Return a value, and after it the entries of a list, tuple or dict that is no data."""
+    """Return a list of a value and, if it is a list, tuple or dict of at most `MAX_ENTRIES`
+    entries, of its entries (a dict's values)."""
     if not isinstance(value, dict | list | tuple) or len(value) > MAX_ENTRIES:
         return [value]
     return [value, *(value.values() if isinstance(value, dict) else value)]
 
 
 def find_references(function: Callable[..., Any]) -> Iterator[Reference]:
-    """Yield what a function refers to outside of itself: variables of enclosing functions, globals,
-    the object of a method, arguments of a `functools.partial`; also those of functions of the same
-    module that it calls."""
+    """Yield the values that a function refers to outside of itself: variables of enclosing
+    functions, globals, the object of a method, arguments of a `functools.partial`; also those of
+    the functions of the same module that it refers to."""
     waiting, seen, module = [function], set[int](), module_of(function)
     while waiting:
         one = waiting.pop()
@@ -146,14 +151,14 @@ def find_references(function: Callable[..., Any]) -> Iterator[Reference]:
 
 def module_of(function: Callable[..., Any]) -> str:
     """Return the name of the module that defines a function, method or class of callable objects;
-    of a `functools.partial` that of its function."""
+    for a `functools.partial` that of its function. Empty if unknown."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__module__", ""))
 
 
 def closure_of(function: FunctionType) -> Iterator[Reference]:
-    """Yield the variables of enclosing functions that have a value."""
+    """Yield the variables of enclosing functions that a function uses and that have a value."""
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
         try:
@@ -163,7 +168,7 @@ def closure_of(function: FunctionType) -> Iterator[Reference]:
 
 
 def globals_of(function: FunctionType) -> Iterator[Reference]:
-    """Yield the globals that a function, or one defined inside of it, names."""
+    """Yield the existing globals that a function, or one defined inside of it, names."""
     waiting, names = [function.__code__], dict[str, None]()
     while waiting:
         code = waiting.pop()
@@ -175,12 +180,9 @@ def globals_of(function: FunctionType) -> Iterator[Reference]:
 
 
 def has_state(value: Any, module: str) -> bool:
-    """Return whether a value has state that a step may change: a container, an object that can
-    write its state, one of a class of schedules or scalers, or of a class of the user's script.
-
-    Args:
-        module: name of the user's module.
-    """
+    """Return whether a value has state that a step may change: a dict or list, an object with
+    ``state_dict``, one of a class of schedules or scalers, or of a class that the user's module
+    defines."""
     if isinstance(value, dict | list):
         return True
     kind = type(value)

@@ -59,8 +59,8 @@ def array_key(phase: str, step: int, name: str) -> str:
 
 
 def hash_array(array: NDArray[Any]) -> str:
-    """Return the SHA-256 of an array's shape and values, as float32 or int64 for any framework's
-    dtype."""
+    """Return the SHA-256 of an array's shape and values, as hexadecimal text. Floats are hashed as
+    float32 and other values as int64, so that the framework's dtype does not matter."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
     digest = hashlib.sha256(repr(array.shape).encode())
     digest.update(np.ascontiguousarray(array, kind).reshape(-1).view(np.uint8).data)
@@ -68,13 +68,13 @@ def hash_array(array: NDArray[Any]) -> str:
 
 
 def join_hashes(hashes: Mapping[str, str]) -> str:
-    """Return one SHA-256 of the digests of named arrays, in the order of their names."""
+    """Return one SHA-256 of named digests, in the order of the sorted names."""
     text = "".join(f"{name}={hashes[name]};" for name in sorted(hashes))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return one SHA-256 of named arrays, in the order of their names."""
+    """Return one SHA-256 of named arrays, in the order of the sorted names."""
     return join_hashes({name: hash_array(arrays[name]) for name in arrays})
 
 
@@ -89,13 +89,15 @@ class Trace:
         steps: number of completed steps.
         inputs: for each step the digests of its inputs, in order.
         order: for each step the names of module outputs, in the order in which they were computed.
-        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None if no draw was made.
+        envelope: ``PHASE/STEP/NAME`` → rounding envelope: largest relative distance of a draw (a
+            repetition with weights moved by units in the last place); None if it was not measured.
         draws: number of draws.
-        random: the array that differed between two runs of the first step, ``{"phase", "name",
-            "type"}``; None if the step is reproducible.
+        random: the array that differed between two runs of the first step,
+            ``{"phase", "name", "type"}``; None if the step is reproducible.
         repeated: whether the first step was run twice to check that.
         raised: the error that ended the last step; None if none did.
-        operations: the calls of the first step; empty if operations were not recorded.
+        operations: the calls of framework functions in the first step; empty if operations were not
+            recorded.
         built: name of a framework layer → the user's line that built it.
         roles: of the second side: the other's name → its own, of tensors with the same role in the
             computation.
@@ -141,8 +143,8 @@ class Trace:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
-        """Return the array names of a phase; for ``forward`` in execution order. Initial parameters
-        have step 0."""
+        """Return the array names of a phase in a step, from 1, without phase and step; for
+        ``forward`` in execution order. Initial parameters (``parameters``) have step 0."""
         if phase == "forward":
             return list(self.order[step - 1]) if step <= len(self.order) else []
         start = f"{phase}/{step:08d}/"
@@ -157,7 +159,7 @@ class Trace:
         return (self.envelope or {}).get(array_key(phase, step, name), 0.0)
 
     def initial_parameters(self) -> LazyArrays:
-        """Return the initial parameters and buffers by name."""
+        """Return the initial parameters and buffers by name, each read when it is looked up."""
         start = LazyArrays()
         for name in self.names("parameters", 0):
             key = array_key("parameters", 0, name)
@@ -175,7 +177,8 @@ class Trace:
         self.write_header(folder)
 
     def write_header(self, folder: Path) -> None:
-        """Write ``trace.json`` alone into an existing folder."""
+        """Write ``trace.json`` alone into an existing folder; set `weights_digest` if it is
+        empty."""
         self.weights_digest = self.weights_digest or hash_arrays(self.initial_parameters())
         draws = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
         derived = {
@@ -265,7 +268,7 @@ def read_trace(folder: Path) -> Trace:
     """Read a trace that `Trace.write` wrote.
 
     Raises:
-        UserError: no trace, one of another format, truncated or changed.
+        UserError: there is no trace, or it is of another format, truncated or changed.
     """
     folder = Path(folder)
     if not (folder / HEAD).is_file():

@@ -33,10 +33,11 @@ class TraceComparison:
     """A comparison of two traces, under the names of the first.
 
     Args:
+        a, b: the traces of the two sides.
         pairing: the parameters of both sides, paired.
         sides: names of the two sides.
-        margin: how many times the measured rounding still counts as equal.
-        known: finite distances that need not be measured.
+        margin: how many rounding envelopes apart arrays still count as equal.
+        known: distances that need not be measured, by (step, phase, name on side a).
     """
 
     def __init__(
@@ -74,15 +75,16 @@ class TraceComparison:
             )
 
     def training_differences(self) -> Iterator[TensorDistance]:
-        """Yield paired parameters that only one side trains, as infinite distances at step 0."""
+        """Yield paired parameters that only one side trains, as infinite distances at step 0 of
+        sort ``trained``."""
         trained = [{t.name: t.trained for t in side.tensors} for side in (self.a, self.b)]
         for name, pair in self.pairs.items():
             if trained[0][name] != trained[1][pair.b]:
                 yield TensorDistance(0, "parameters", name, float("inf"), 0.0, pair.b, "trained")
 
     def one_sided_parameters(self, pairing: Pairing) -> Iterator[TensorDistance]:
-        """Yield trained parameters that only one side has, if their gradient of step 1 is not zero,
-        as infinite distances at step 0."""
+        """Yield trained parameters without a partner whose gradient of step 1 is recorded and not
+        zero, as infinite distances at step 0 of sort ``alone``; those of side ``a`` first."""
         for side, names in zip((self.a, self.b), pairing.unpaired_parameters, strict=True):
             for name in names:
                 gradient = side.find_array("gradient", 1, name)
@@ -90,7 +92,8 @@ class TraceComparison:
                     yield TensorDistance(0, "parameters", name, float("inf"), 0.0, name, "alone")
 
     def step_distances(self, step: int) -> Iterator[TensorDistance]:
-        """Yield every distance of a step, in execution order."""
+        """Yield every distance of a step, from 1, in execution order: outputs, loss, gradients
+        (last layer first), updated weights, state of the optimizer."""
         yield from self.forward_distances(step)
         yield from self.distances("loss", step, ["loss"], lambda name: TensorPair(name, name, ""))
         flow = [n for n in self.pairs if array_key("gradient", step, n) in self.a.arrays]
@@ -98,7 +101,8 @@ class TraceComparison:
         yield from self.distances("update", step, list(self.pairs), self.pairs.get)
 
         def state_partner(name: str) -> TensorPair | None:
-            """Return the pair of an optimizer-state entry ``SLOT/NAME``."""
+            """Return the pair of an optimizer-state entry ``SLOT/NAME``; None if the parameter is
+            not paired."""
             slot, _, tensor = name.partition("/")
             pair = self.pairs.get(tensor)
             return pair and TensorPair(name, f"{slot}/{pair.b}", pair.how, pair.change)
@@ -106,9 +110,12 @@ class TraceComparison:
         yield from self.distances("state", step, self.a.names("state", step), state_partner)
 
     def forward_distances(self, step: int) -> Iterator[TensorDistance]:
-        """Yield the distances of module outputs of a step; outputs of the model that only one side
-        has are infinitely far apart, other modules without a partner, and those cut differently
-        (`is_cut_differently`), are left out. A module that a mutation moves is at distance 0."""
+        """Yield the distances of module outputs of a step, in execution order.
+
+        Outputs of the model that only one side has are infinitely far apart. Other modules without
+        a partner, and those cut differently (`is_cut_differently`), are left out. A module that a
+        mutation moves is at distance 0. Adds a note if the models have different outputs.
+        """
         names = [t.names("forward", step) for t in (self.a, self.b)]
         outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
@@ -144,10 +151,15 @@ class TraceComparison:
                 yield TensorDistance(step, "forward", name, float("inf"), 0.0, name, "outputs")
 
     def is_cut_differently(self, spot: TensorDistance) -> bool:
-        """Return whether two modules of one name hold different parts of the same computation.
+        """Return whether the distance of two modules' outputs is no difference, because the modules
+        hold different parts of the same computation.
 
-        Only the model's results count: a module's output that the other side computed anywhere is
-        no difference, nor is one that does not affect what both sides share afterwards.
+        This is so if the other side computed the output somewhere else, or if the output does not
+        affect what both sides share afterwards. It is decided in step 1 and holds for all later
+        steps; the model's own outputs are never cut differently.
+
+        Args:
+            spot: the distance of the outputs of the two modules.
         """
         if self.flow is None or spot.tensor.startswith(OUTPUT):
             return False
@@ -170,8 +182,9 @@ class TraceComparison:
         return spot.tensor in self.differently_cut
 
     def is_row_order(self, x: NDArray[Any], y: NDArray[Any], tolerance: float) -> bool:
-        """Return whether two outputs have the same numbers in another order, where the user's map
-        gives rows of matrices another order: what these compute has that order, too."""
+        """Return whether two outputs have the same numbers, up to ``tolerance``, in another order;
+        always False unless the user's map reorders rows of matrices, which reorders their outputs
+        as well."""
         if not self.permutes_rows or x.size != y.size:
             return False
         return gap(np.sort(x, axis=None), np.sort(y, axis=None)) <= tolerance
@@ -180,7 +193,7 @@ class TraceComparison:
         """Return the number of the second side's first operation whose output the first does not
         compute.
 
-        The number of all its operations if there is none; 0 if a side recorded no operations.
+        If there is none, return how many operations it has; 0 if a side recorded no operations.
         """
         if self.flow is None:
             return 0
@@ -188,7 +201,8 @@ class TraceComparison:
         return min(numbers, default=len(self.b.operations))
 
     def partner_name(self, name: str, known: set[str]) -> str | None:
-        """Return the other side's name of a module output; None if there is none.
+        """Return the other side's name of a module output, one of the ``known`` names; None if
+        there is none.
 
         A single tensor of an inner module pairs with the first of a tuple; the model's own outputs
         pair under equal names only.
@@ -210,8 +224,14 @@ class TraceComparison:
         names: Sequence[str],
         partner: Callable[[str], TensorPair | None],
     ) -> Iterator[TensorDistance]:
-        """Yield the distances of the named arrays of a phase; arrays that either side lacks are
-        left out."""
+        """Yield the distances of the named arrays of a phase in a step, in the order of ``names``;
+        arrays that either side lacks are left out.
+
+        Args:
+            names: names on the first side.
+            partner: returns the pair of a name, which has the second side's name; None if there is
+                none.
+        """
         for name in names:
             pair = partner(name)
             keys = array_key(phase, step, name), array_key(phase, step, pair.b if pair else "")
@@ -234,15 +254,21 @@ class TraceComparison:
             )
 
     def read_pair(self, a: str, b: str, change: Change) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the arrays of both traces under these keys, in the layout of the first."""
+        """Return the arrays of both traces under these keys; the second is converted to the layout
+        of the first by ``change``."""
         x, y = self.a.arrays[a], self.b.arrays[b]
         if can_apply(change, y, x.size):
             y = apply_change(y, change, x.shape)
         return x, y
 
     def envelope_width(self, phase: str, a: str, b: str, step: int) -> float:
-        """Return the larger envelope of both sides: at step 1 its own, later the largest up to
-        `envelope_horizon`, but no less than `median_envelope`."""
+        """Return the rounding envelope of an array, the larger one of both sides: at step 1 that of
+        the step, later the largest of all steps up to `envelope_horizon`, but no less than
+        `median_envelope`.
+
+        Args:
+            a, b: name of the array on each side.
+        """
         steps = range(1, min(envelope_horizon(step), max(self.last_step, 1)) + 1)
         widths = [
             max(self.a.envelope_width(phase, at, a), self.b.envelope_width(phase, at, b))
@@ -253,9 +279,9 @@ class TraceComparison:
     def median_envelope(self, phase: str, step: int, slot: str) -> float:
         """Return the median envelope of the gradients, or of an optimizer slot, at a step.
 
-        No array is taken to be narrower. The gradient of the output bias, for example, contains
-        only the rounding of the loss, and moved weights do not make that kernel round differently.
-        0 in other phases.
+        It is a lower limit for each of these arrays: the gradient of the output bias, for example,
+        contains only the rounding of the loss, and moved weights do not make that kernel round
+        differently. 0 in other phases.
         """
         if phase not in ("gradient", "state"):
             return 0.0
@@ -271,10 +297,11 @@ class TraceComparison:
         return self.medians[where]
 
     def first_chaotic_step(self, steps: int) -> int | None:
-        """Return the first step at which rounding alone changes the loss visibly; None if none
-        does.
+        """Return the first step, from 1 to ``steps``, at which rounding alone changes the loss by
+        more than `CHAOS` (relative); None if there is none.
 
-        The outputs must move with it; else only the terms of the loss cancel.
+        The outputs must move with it (by more than a tenth of that); else only the terms of the
+        loss cancel.
         """
         for step in range(1, steps + 1):
             ends = [n for n in self.a.names("forward", step) if n.startswith(OUTPUT)]

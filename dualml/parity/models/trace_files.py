@@ -36,15 +36,16 @@ EXPECTED_ARRAYS = 4096
 
 
 class TraceArrays(LazyArrays):
-    """The arrays of a trace that is being recorded into a folder.
+    """The arrays of a trace that is being recorded into a folder, in memory while they are small.
 
     Args:
-        folder: for the files; made if needed.
+        folder: folder for the files; made if needed.
         small: bytes up to which arrays stay in memory; None: `SMALL_BYTES`.
 
     Attributes:
-        failure: what the user is told if an array could not be written. A framework may replace an
-            error that is raised inside of its own calls, so the recorder looks here, too.
+        failure: the error for the user if an array could not be written; else None. A framework may
+            replace an error that is raised inside of its own calls, so the recorder looks here,
+            too.
     """
 
     def __init__(self, folder: Path, small: int | None = None) -> None:
@@ -58,14 +59,16 @@ class TraceArrays(LazyArrays):
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether arrays are written at once, so that the caller need not copy them."""
+        """Whether arrays are written to the disk as they are stored, so that the caller need not
+        copy them."""
         return self.nbytes > self.small
 
     def store(self, key: str, array: NDArray[Any]) -> None:
-        """Add an array, or replace the one of this key.
+        """Add an array, or replace the one of this key. Arrays up to ``small`` bytes in total are
+        kept in memory, without a copy; then all are written to the disk.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: an array cannot be written.
         """
         self.nbytes += array.nbytes
         if not self.is_on_disk:
@@ -80,7 +83,8 @@ class TraceArrays(LazyArrays):
             raise self.fail(error) from None
 
     def append(self, key: str, array: NDArray[Any]) -> None:
-        """Append an array to the current file."""
+        """Append an array to the file that is being written, which is made if needed; raise
+        `OSError` if the disk fails."""
         if self.writer is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             number = len(self.files) + 1
@@ -89,7 +93,7 @@ class TraceArrays(LazyArrays):
         self.add(key, array.shape, self.writer.append(key, array))
 
     def fail(self, error: OSError) -> UserError:
-        """Return what the user is told about an error of the disk, and keep it as `failure`."""
+        """Return the error for the user about an error of the disk, and keep it as `failure`."""
         self.failure = UserError(
             f"the trace cannot be written to {self.folder}: {error.strerror or error}, after "
             f"{self.nbytes / 1e9:.2f} GB; give it a larger disk with folder= or TMPDIR, or record "
@@ -103,10 +107,12 @@ class TraceArrays(LazyArrays):
             self.entries[key] = self.entries.pop(key)
 
     def link(self, folder: Path) -> bool:
-        """Complete the files and let another folder have them, too, without a copy.
+        """Complete the files and make a hard link to the arrays' file in another folder, without a
+        copy.
 
         Returns:
-            False if this file system cannot do that, or there are several files.
+            Whether the other folder now has all arrays: False if this file system cannot do that,
+                or if there are several files.
         """
         self.write()
         try:
@@ -139,8 +145,8 @@ class TraceArrays(LazyArrays):
 
 
 def make_temporary_arrays(folder: Path) -> TraceArrays:
-    """Return the arrays of a trace that is recorded into a new folder inside of this one; that is
-    deleted as soon as nobody refers to them.
+    """Return the arrays of a trace that is recorded into a new folder inside ``folder``; the new
+    folder is deleted as soon as nobody refers to the arrays.
 
     Raises:
         OSError: the folder cannot be made.
@@ -152,7 +158,8 @@ def make_temporary_arrays(folder: Path) -> TraceArrays:
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays into an existing folder, in one file; large ones are read one by one.
+    """Write arrays into a folder, which is made if needed: in one file while they are small, else
+    one by one to the disk.
 
     Raises:
         UserError: there is no space left.
@@ -164,7 +171,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def write_small(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``trace.safetensors`` at once, atomically."""
+    """Write ``trace.safetensors`` into an existing folder at once, atomically."""
     from safetensors.numpy import save
 
     # np.array: safetensors writes the memory of a transposed array in the wrong order.

@@ -19,8 +19,8 @@ PARAMETER_CALLS = ("norm", "embed", "gather", "conv")
 
 
 def first_uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
-    """Return parameter → the first call that takes it, and its kind, one of PARAMETER_CALLS or
-    empty."""
+    """Return parameter → (number of the first call that takes it, kind of that call: one of
+    `PARAMETER_CALLS` or empty)."""
     first: dict[str, tuple[int, str]] = {}
     for call in operations:
         name = call.name.lower()
@@ -37,8 +37,8 @@ def pair_by_use(
     calls: tuple[Sequence[Operation], Sequence[Operation]],
     listed: bool = False,
 ) -> dict[str, str]:
-    """Return name in ``a`` → name in ``b``: tensors paired in the order of their use, where both
-    sides use equally many of a shape. Unused tensors are left out.
+    """Return name in ``a`` → name in ``b`` of tensors that are paired in the order of their first
+    use, where both sides use equally many of a shape. Unused tensors are left out.
 
     Tensors with the same distinctive last name come first, then those that the same kind of call
     takes, under names of the same meaning.
@@ -46,7 +46,7 @@ def pair_by_use(
     Args:
         a, b: tensors without a partner.
         calls: the operations of both models.
-        listed: pair in listing order instead.
+        listed: pair in the order of ``a`` and ``b`` instead of that of use.
     """
     known = first_uses(calls[0]), first_uses(calls[1])
     left = [
@@ -65,7 +65,11 @@ def pair_by_use(
         return numbers[id(one)]
 
     def kind(one: Tensor, side: int) -> Hashable:
-        """Return the properties that paired tensors must share."""
+        """Return the properties in which paired tensors have to agree.
+
+        Args:
+            side: 0 for ``a``, 1 for ``b``.
+        """
         return (
             sorted_shape(one),
             one.trained,
@@ -104,8 +108,9 @@ def pair_by_use(
 def sort_beside_pieces(
     ones: Sequence[Tensor], others: Sequence[Tensor], order: Callable[[Tensor], int]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return tensors of two sides, in the order of their use, with those beside the pieces of one
-    tensor in listing order, because all pieces are used at once.
+    """Return the tensors of two sides in the order of their use; where one side has consecutive
+    pieces of a fused tensor, these and their partners are put in listing order, because all pieces
+    are used at once.
 
     Args:
         ones, others: pieces and whole tensors of both sides, in the order of their use.
@@ -126,32 +131,36 @@ def sort_beside_pieces(
 
 
 def tensor_meaning(one: Tensor) -> str:
-    """Return ``bias``, ``mean`` or ``var`` if the name says so; else empty."""
+    """Return the first of ``bias``, ``mean`` and ``var`` that the last part of a tensor's name
+    contains; empty if there is none."""
     last = canonical_name(one.name).rpartition(".")[2]
     return next((word for word in MEANINGS if word in last), "")
 
 
 def distinctive_word(one: Tensor) -> str:
-    """Return a specific last part of a name that both sides may share, such as ``a_log`` for
-    ``A_log``.
-
-    Empty for words that every layer has.
-    """
+    """Return the last part of a tensor's name in lower case, such as ``a_log`` for ``A_log``; empty
+    for words that every layer has (`COMMON`)."""
     last = canonical_name(whole_name(one.name)).rpartition(".")[2].lower()
     return "" if last in COMMON else last
 
 
 def whole_name(name: str) -> str:
     """Return the name of a fused tensor from that of its piece: ``qkv.weight`` of
-    ``qkv.weight[1]``."""
+    ``qkv.weight[1]``; any other name unchanged."""
     return name.partition("[")[0]
 
 
 def use_position(one: Tensor, used: dict[str, tuple[int, str]]) -> tuple[int, str]:
-    """Return the sort key of a tensor: its first call, and the number of the piece."""
+    """Return the sort key of a tensor: number of its first call, and the number of its piece as
+    text.
+
+    Args:
+        used: what `first_uses` returned.
+    """
     return used[whole_name(one.name)][0], one.name.partition("[")[2]
 
 
 def sorted_shape(one: Tensor) -> tuple[int, ...]:
-    """Return the sorted shape without ones, because a matrix may be stored transposed."""
+    """Return the lengths of a tensor's axes, sorted and without ones, because a matrix may be
+    stored transposed."""
     return tuple(sorted(n for n in one.shape if n > 1))

@@ -39,27 +39,29 @@ WORDS = (
 
 
 def split_words(partner: str | Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names and the words of an entry's value."""
+    """Return (names, words) of the value of an entry of the map: the partner or partners, and the
+    words behind them (see the module); the first is always a name."""
     values = [partner] if isinstance(partner, str) else list(partner)
     count = next((i for i, word in enumerate(values) if i and is_word(word)), len(values))
     return values[:count], values[count:]
 
 
 def is_word(word: str) -> bool:
-    """Return whether a text of the map is a word, and no name."""
+    """Return whether a text of the map is a word about layout or groups of rows; any other text is
+    a name."""
     return is_layout_word(word) or GROUPS.fullmatch(word) is not None
 
 
 def flat_map(asked: ParameterMap) -> dict[str, list[str]]:
-    """Return the map with one partner for each name, and without words about groups of rows: a
-    fused tensor with several partners becomes its pieces.
+    """Return name → list of its one partner and words about layout, without words about groups of
+    rows; a fused tensor with several partners becomes its pieces.
 
     Example:
         >>> flat_map({"qkv": ["q", "kv", "groups:2"]})
         {'qkv[0]': ['q'], 'qkv[1]': ['kv']}
 
     Raises:
-        UserError: several partners, and a word that cannot be applied to all of them.
+        UserError: an entry has several partners, and a word that cannot be applied to all of them.
     """
     flat = {}
     for name, partner in asked.items():
@@ -79,8 +81,8 @@ def flat_map(asked: ParameterMap) -> dict[str, list[str]]:
 
 
 def group_counts(asked: ParameterMap) -> dict[str, int]:
-    """Return fused tensor, of either side → number of groups of rows that the map says, 1 by
-    default; tensors whose pieces it does not name are left out.
+    """Return fused tensor, of either side → number of groups in which its rows lie, as the map
+    says, 1 by default; tensors whose pieces it does not name are left out.
 
     Raises:
         UserError: two numbers for one tensor, or a word about groups where no piece is named.
@@ -105,7 +107,7 @@ def group_counts(asked: ParameterMap) -> dict[str, int]:
 def pairs_from_user_map(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap, sides: tuple[str, str]
 ) -> dict[str, TensorPair]:
-    """Return the pairs of the user's map, by name in ``a``.
+    """Return name in ``a`` → pair, for all entries of the user's map.
 
     Args:
         a, b: tensors of both sides, fused ones already cut.

@@ -41,7 +41,7 @@ class ValueIndex:
     """An index of named arrays that finds an array by its numbers.
 
     Attributes:
-        arrays: name → array; those that were added with ``read`` are read at every look.
+        arrays: name → array; those that were added with ``read`` are read anew at every look-up.
         widths: name → relative distance that rounding may move the array.
         by_size: number of elements → (norm, sum, position, name) of each array, sorted by norm.
         max_width: number of elements → the largest width among these arrays.
@@ -60,10 +60,10 @@ class ValueIndex:
     )
 
     def add(self, name: str, array: Array, read: Callable[[], Array] | None = None) -> None:
-        """Add an array to the index; arrays without numbers are ignored.
+        """Add an array to the index; an empty one, or one that holds no numbers, is ignored.
 
         Args:
-            read: reads the array, which then is not kept.
+            read: returns the array when it is needed; then the index does not keep it in memory.
         """
         if array.dtype.kind not in "fiub" or not array.size:
             return
@@ -79,11 +79,12 @@ class ValueIndex:
         self.arrays.add(name, shape, partial(read_unified, read))
 
     def find(self, array: Array, tolerance: float) -> str | None:
-        """Return the name of the last array with these numbers; None if there is none.
+        """Return the name of the last added array with these numbers, see `same_values`; None if
+        there is none.
 
         Args:
-            tolerance: relative, see `dualml.common.distance`; the larger of this and the array's
-                own width counts.
+            tolerance: relative distance, see `dualml.common.distance`; the larger of this and the
+                found array's own width counts.
         """
         for name, read in self.unread.pop(array.size, ()):
             self.add(name, read(), read)
@@ -110,18 +111,18 @@ class ValueIndex:
 
 
 def keep_array(array: Array) -> Array:
-    """Return the array."""
+    """Return the given array unchanged; a reader for an array that is kept in memory."""
     return array
 
 
 def read_unified(read: Callable[[], Array]) -> Array:
-    """Read an array, with its masked scores unified."""
+    """Call ``read`` and return its array, with masked scores unified, see `unify_masked`."""
     return unify_masked(read())
 
 
 def unify_masked(array: Array) -> Array:
-    """Return the array with the large negative scores that mask others replaced by minus infinity;
-    unchanged if there are none, or if all are."""
+    """Return the array with scores of at most `MASKED`, which mask others in attention, replaced by
+    minus infinity; unchanged if there are none, if all are, or if it holds no floats."""
     if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
         return array
     low = array <= MASKED
@@ -129,8 +130,8 @@ def unify_masked(array: Array) -> Array:
 
 
 def norms(array: Array) -> tuple[float, float]:
-    """Return the Euclidean norm and the sum of absolute values; neither depends on element order.
-    Infinities and NaNs are left out."""
+    """Return the Euclidean norm and the sum of absolute values, which do not depend on element
+    order. Infinities and NaNs are left out."""
     if array.size > LARGE:
         flat = array.reshape(-1)
         parts = [norms(flat[at : at + LARGE]) for at in range(0, flat.size, LARGE)]
@@ -144,9 +145,11 @@ def norms(array: Array) -> tuple[float, float]:
 
 
 def same_values(a: Array, b: Array, tolerance: float) -> bool:
-    """Return whether two arrays hold the same numbers, in any shape and any order of axes.
+    """Return whether two arrays of one size hold the same numbers up to a relative distance, in any
+    shape and any order of axes.
 
-    Indices and masks must match without reordering, because they are often symmetric.
+    Only floats of up to `AXES` axes (axes of length 1 not counted) are reordered: indices and masks
+    are often symmetric.
     """
     flat = a.ravel()
     if gap(flat, b.ravel()) <= tolerance:
@@ -165,7 +168,7 @@ def same_values(a: Array, b: Array, tolerance: float) -> bool:
 
 @dataclass
 class TraceOperand:
-    """The operations of one side, with their values and matches.
+    """The operations (calls of framework functions) of one side, with their values and matches.
 
     Attributes:
         operations: the calls of the first step, in order.
@@ -174,7 +177,7 @@ class TraceOperand:
         shared: name of a value → its partner on the other side.
         values: index of outputs, inputs and parameters.
         tables: names of arrays that nothing computes and no optimizer changes.
-        consumers: name of a value → the calls that take it.
+        consumers: name of a value → numbers of the operations that take it.
     """
 
     operations: Sequence[Operation]
@@ -196,8 +199,8 @@ class TraceOperand:
         return {name: array_shape(self.arrays, name) for name in names}
 
     def unmatched(self) -> set[str]:
-        """Return the names of computed values that are not shared and reach a final value without
-        passing a shared one."""
+        """Return the names of recorded outputs of operations that are not shared and reach a final
+        value without passing a shared one."""
         lost: set[str] = set()
         leads: dict[int, bool] = {}
         # A call that takes a value of unknown origin may depend on anything before.
@@ -220,7 +223,7 @@ class TraceOperand:
         return lost
 
     def origins(self, unmatched: set[str]) -> list[Operation]:
-        """Return the operations whose outputs are unmatched and whose inputs are not.
+        """Return the operations with an output among ``unmatched`` and no input among it, in order.
 
         Those that compute with constants alone come last, because the two sides may store constants
         in different forms (angles, sines, pairs).
@@ -245,7 +248,11 @@ class TraceOperand:
 
 
 def make_operand(trace: Trace, margin: float) -> TraceOperand:
-    """Return the operations and values of a trace's first step, not matched yet."""
+    """Return the operations and values of a trace's first step, not matched yet.
+
+    Args:
+        margin: how many rounding envelopes apart values still match.
+    """
     arrays = LazyArrays()
     for name in trace.names("operation", 1):
         key = array_key("operation", 1, name)
@@ -259,8 +266,8 @@ def make_operand(trace: Trace, margin: float) -> TraceOperand:
 
 
 def graph_outputs(trace: Trace, arrays: LazyArrays) -> frozenset[str]:
-    """Return the names of the last values that equal the model's outputs and the loss; the last
-    operation's output if none does."""
+    """Return the names of operations' outputs that leave the step: for each output of the model and
+    the loss, the last one with the same numbers; the last operation's output if there is none."""
     finals = [
         trace.find_array("forward", 1, name)
         for name in trace.names("forward", 1)
@@ -285,8 +292,12 @@ def graph_outputs(trace: Trace, arrays: LazyArrays) -> frozenset[str]:
 
 
 def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None) -> ValueIndex:
-    """Index the values of the first step: all outputs, inputs and initial parameters, or those
-    named."""
+    """Return an index of the values of a trace's first step.
+
+    Args:
+        margin: how many rounding envelopes apart values still match.
+        names: names of operations' values to index; None: all of them, and the initial parameters.
+    """
     unit = rounding_unit(trace)
     largest = max(MAX_MATCH_DISTANCE, LOW_PRECISION_MATCH * unit)
     widths = {
@@ -306,8 +317,9 @@ def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None
 
 
 def add_value(values: ValueIndex, name: str, trace: Trace, key: str) -> None:
-    """Add an array of a trace to an index; one on a disk is not kept, and a large parameter not
-    even read."""
+    """Add the array with this key of a trace to an index, under ``name``. If the trace is on the
+    disk, the array is not kept in memory, and a large parameter is only read when it is looked
+    for."""
     if not isinstance(trace.arrays, LazyArrays):
         values.add(name, trace.arrays[key])
         return
@@ -322,9 +334,10 @@ def match_values(
     a: Trace, b: Trace, margin: float, pairs: Sequence[TensorPair] = ()
 ) -> tuple[TraceOperand, TraceOperand]:
     """Return the operations of both sides in the first step, with ``shared`` filled: each value
-    that the other side computed, too.
+    that the other side computed as well → its name there.
 
     Args:
+        margin: how many rounding envelopes apart values still match.
         pairs: parameters whose initial values are known to be equal.
     """
     here, there = make_operand(a, margin), make_operand(b, margin)

@@ -59,15 +59,19 @@ class ModelBackend(Protocol):
         is no such device."""
 
     def building(self) -> AbstractContextManager[dict[int, SourceLocation]]:
-        """Record where layers are built, see
-        `dualml.parity.models.construction.record_construction`."""
+        """Record the source location at which each layer is built within the context, as id of the
+        layer → location, see `dualml.parity.models.construction.record_construction`."""
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Return an array as a tensor: floats as float32, integers as the dtype of the framework's
         indices."""
 
     def optimizer(self, model: Any, given: Any) -> Any:
-        """Make an optimizer from an `OptimizerSpec`, or from a function of the parameters."""
+        """Make an optimizer for a model.
+
+        Args:
+            given: an `OptimizerSpec`, or a function that returns an optimizer for the parameters.
+        """
 
     def step(
         self,
@@ -77,22 +81,27 @@ class ModelBackend(Protocol):
         recorder: Base,
         takes: bool,
     ) -> Callable[..., None]:
-        """Return a function of the inputs that makes one whole step.
+        """Return a function of the input tensors that makes one whole step of a model and returns
+        nothing.
 
         Args:
-            loss: None for a forward pass only, without a backward pass or an update.
+            loss: function of outputs and targets; None for a forward pass only, without a backward
+                pass or an update.
             optimizer: None for no update.
+            recorder: gets the loss and the gradients with `Recorder.saw`.
             takes: whether the last input is the targets; else the loss gets None as targets.
         """
 
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """Return the named losses, as functions of outputs and targets."""
+        """Return name → loss, a function of outputs and targets, of the losses that a job can
+        name."""
 
     def set_threads(self, count: int) -> None:
-        """Let this process's kernels use so many threads."""
+        """Let this process's kernels use ``count`` threads."""
 
     def module_settings(self, model: Any) -> dict[str, dict[str, Any]]:
-        """Return what the modules of a model state, see `dualml.parity.models.stated`."""
+        """Return module name → the settings that the module states about itself, see
+        `dualml.parity.models.stated`."""
         ...
 
     def train(self, model: Any, on: bool) -> None:
@@ -104,8 +113,8 @@ class ModelBackend(Protocol):
         ...
 
     def move(self, value: Any, device: str, dtype: str) -> Any:
-        """Return a model, changed in place, or a tensor on a device, with floating-point numbers of
-        a dtype."""
+        """Return a model or a tensor on a device, with its floating-point numbers as ``dtype``; a
+        model is changed in place."""
 
     def load_checkpoint(self, model: Any, path: Path) -> None:
         """Load a checkpoint file with the framework's own reader; raise `UserError` if names,
@@ -113,8 +122,12 @@ class ModelBackend(Protocol):
         ...
 
     def compile_module(self, model: Any, mode: str) -> None:
-        """Let the framework's compiler translate a model in place; raise `UserError` if it cannot
-        work here."""
+        """Let the framework's compiler translate a model in place; raise `UserError` if the
+        compiler cannot work here.
+
+        Args:
+            mode: name of the compiler mode, of the side's ``mode`` in the job.
+        """
 
     def has_active_dropout(self, model: Any) -> bool:
         """Return whether a Dropout of the model draws random numbers in its present mode."""
@@ -122,8 +135,13 @@ class ModelBackend(Protocol):
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:
-    """Run the steps of one side, given on the command line, and record its trace. Ends early if a
-    step raises or is not reproducible; the result holds the error of the step or None."""
+    """Run the steps of the side that the command line names (``FOLDER SIDE``), and record its trace
+    in ``FOLDER/SIDE``; end early if a step raises or is not reproducible.
+
+    Returns:
+        ``{"raised": MESSAGE or None}``, the error of a step; or ``{"deferred": True}`` if side
+            ``b`` has to be started again after side ``a`` has ended.
+    """
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
@@ -180,19 +198,19 @@ def run_side(emit: Emitter) -> dict[str, Any]:
 
 
 def set_search_path(job: JsonObject, own: JsonObject) -> None:
-    """Search modules where the parent process does; in the interpreter of another environment, in
-    the user's folders and then in its own."""
+    """Set this process's ``sys.path`` to the parent's folders of modules; in the interpreter of
+    another environment, to the user's folders and then its own."""
     sys.path[:] = [*own["path"], *sys.path] if "path" in own else job["path"]
 
 
 def prepare_model(
     backend: ModelBackend, job: JsonObject, own: JsonObject, note: Path | None = None
 ) -> tuple[Any, dict[int, SourceLocation]]:
-    """Prepare the process of one side, and return its model, on its device and in its training
-    mode, with the places where its layers were built.
+    """Prepare the process of one side, build its model, and return it, on its device and in the
+    job's mode (training or evaluation), with id of a layer → where it was built.
 
     Args:
-        own: the side, of the job.
+        own: description of the side, an entry of the job's ``sides``.
         note: file that gets the name of the framework of a model that belongs to another one.
 
     Raises:
@@ -219,8 +237,8 @@ def prepare_model(
 
 
 def load_inputs(backend: ModelBackend, job: JsonObject, own: JsonObject, folder: Path) -> list[Any]:
-    """Return the inputs of a step as tensors on the side's device, floats as float32, rounded to
-    the lower precision of both sides."""
+    """Return the arrays of ``FOLDER/inputs.npz``, sorted by name, as tensors on the side's device:
+    floats as float32, rounded to the job's precision (the lower one of both sides)."""
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         arrays = [round_floats(file[name], job["precision"]) for name in sorted(file.files)]
     tensors = [backend.tensor(array) for array in arrays]
@@ -230,8 +248,8 @@ def load_inputs(backend: ModelBackend, job: JsonObject, own: JsonObject, folder:
 
 
 def round_weights(recorder: Base, precision: str) -> None:
-    """Round a model's weights to a precision, so that both sides begin with the same numbers; does
-    nothing for float32."""
+    """Round a model's weights in place to a precision, such as ``bf16``, so that both sides begin
+    with the same numbers; does nothing for float32."""
     if precision != PRECISIONS[DTYPE]:
         weights = recorder.weights().items()
         recorder.load({name: round_floats(value, precision) for name, value in weights})
@@ -247,7 +265,8 @@ def round_floats(array: NDArray[Any], precision: str) -> NDArray[Any]:
 def cast_side(
     backend: ModelBackend, own: JsonObject, recorder: Base, tensors: list[Any]
 ) -> list[Any]:
-    """Cast the recorded model to the side's dtype, and return the inputs cast alike."""
+    """Cast the recorded model in place to the side's dtype, note the dtype in the trace's
+    environment, and return the inputs cast to it; for float32, do nothing."""
     if own["dtype"] == DTYPE:
         return tensors
     backend.move(recorder.model, own["device"], own["dtype"])
@@ -256,11 +275,12 @@ def cast_side(
 
 
 def compile_side(backend: ModelBackend, own: JsonObject, job: JsonObject, recorder: Base) -> None:
-    """Let the compiler translate the recorded model, if the side's mode says so.
+    """Let the framework's compiler translate the recorded model in place, if the side has a
+    compiler mode, and note the mode in the trace; set how the recorder seeds random numbers.
 
     Raises:
-        UserError: the compiler cannot work here, or a Dropout would draw other numbers than those
-            of the other side.
+        UserError: the compiler cannot work here, or a Dropout would draw other numbers than the
+            other side's.
     """
     recorder.seeded = job["seeded"] or bool(own["mode"])
     if not own["mode"]:
@@ -276,7 +296,8 @@ def compile_side(backend: ModelBackend, own: JsonObject, job: JsonObject, record
 
 
 def build_model(model: dict[str, Any]) -> Any:
-    """Call the builder of a model; raise `UserError` if it needs arguments or fails."""
+    """Call the builder that a job's import spec names, and return its model; raise `UserError` if
+    it needs arguments or fails."""
     builder = load_builder(model)
     if needed := required_arguments(builder):
         raise UserError(
@@ -288,7 +309,8 @@ def build_model(model: dict[str, Any]) -> Any:
 
 
 def required_arguments(builder: Callable[..., Any]) -> list[str]:
-    """Return the arguments that a builder requires; empty if its signature is unknown."""
+    """Return the names of a builder's parameters that have no default, without ``*args`` and
+    ``**kwargs``; empty if its signature is unknown."""
     try:
         parameters = signature(builder).parameters.items()
     except (TypeError, ValueError):
@@ -302,7 +324,12 @@ def required_arguments(builder: Callable[..., Any]) -> list[str]:
 
 
 def make_optimizer(backend: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
-    """Make the optimizer of a job from a rule or an import spec; None if it has none."""
+    """Make the optimizer for a model.
+
+    Args:
+        kind: ``{"rule": …}`` with an update rule, or the import spec of a function; None returns
+            None.
+    """
     if kind is None:
         return None
     return backend.optimizer(
@@ -311,8 +338,8 @@ def make_optimizer(backend: ModelBackend, model: Any, kind: JsonObject | None) -
 
 
 def make_side_optimizer(backend: ModelBackend, own: JsonObject, model: Any) -> Any:
-    """Make the optimizer of a side; raise `UserError` if it cannot be made, in low precision with
-    what can be compared instead."""
+    """Make the optimizer of a side; None if it has none. Raise `UserError` if it cannot be made;
+    for a side that is not float32 the message adds what can be compared instead."""
     try:
         with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
             return make_optimizer(backend, model, own["optimizer"])
@@ -325,7 +352,11 @@ def make_side_optimizer(backend: ModelBackend, own: JsonObject, model: Any) -> A
 
 
 def make_loss(backend: ModelBackend, kind: str | dict[str, Any]) -> Any:
-    """Return the loss as a function of outputs and targets; None for a forward pass only."""
+    """Return the loss as a function of outputs and targets; None for a forward pass only.
+
+    Args:
+        kind: name of a loss, ``"none"``, or the import spec of a function.
+    """
     if isinstance(kind, dict):
         return load_builder(kind)
     return None if kind == "none" else backend.losses()[kind]
@@ -334,7 +365,8 @@ def make_loss(backend: ModelBackend, kind: str | dict[str, Any]) -> Any:
 def announce_size(
     backend: ModelBackend, folder: Path, job: dict[str, Any], tensors: Sequence[Tensor]
 ) -> None:
-    """Tell side b whether the two sides run at once; if not, use all cores.
+    """Estimate the size of a run, write to the job's folder whether both sides run at once, which
+    side ``b`` waits for, and let this process use all cores if they do not.
 
     Raises:
         UserError: a step of the model does not fit into the memory, or the traces onto the disk.
@@ -347,15 +379,22 @@ def announce_size(
 
 
 def use_threads(backend: ModelBackend, count: int) -> None:
-    """Let this process compute with so many threads; 0: with those that it was started with."""
+    """Let this process's kernels use ``count`` threads, and set ``OMP_NUM_THREADS``; 0 changes
+    nothing."""
     if count:
         os.environ["OMP_NUM_THREADS"] = str(count)
         backend.set_threads(count)
 
 
 def wait_for_size(folder: Path, timeout: float) -> JsonObject:
-    """Wait for the other side's size: ``together``, whether both sides run at once, and
-    ``threads``, the number of this side's, see `use_threads`.
+    """Wait for the size that side ``a`` announces, see `announce_size`.
+
+    Args:
+        timeout: seconds to wait.
+
+    Returns:
+        ``together``, whether both sides run at once, and ``threads``, the number of threads for
+            this side, see `use_threads`.
 
     Raises:
         TrialError: the size did not arrive in time.
@@ -370,7 +409,8 @@ def wait_for_size(folder: Path, timeout: float) -> JsonObject:
 
 
 def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
-    """Write the weights, their list and the operations that use them for the other side."""
+    """Write the initial weights, the list of tensors and the operations that use them to
+    ``FOLDER/weights``, where side ``b`` reads them; the folder appears when it is complete."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
     known = recorder.trace
     keys = [array_key("parameters", 0, name) for name in known.names("parameters", 0)]
@@ -389,12 +429,15 @@ def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
 def load_matched_weights(
     recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
 ) -> None:
-    """Wait for the other side's weights, pair them with this model's, and load them. If names alone
-    do not pair all, set the trace's ``roles``, ``guesses`` and ``listed``.
+    """Wait for side ``a``'s weights, pair them with this model's, and load them. If names alone do
+    not pair all, set the trace's ``roles``, ``guesses`` and ``listed``.
+
+    Args:
+        calls: returns the operations of this model's forward pass; called only if they are needed.
 
     Raises:
         UserError: they cannot be paired, see `match_tensors`.
-        TrialError: they did not arrive in time.
+        TrialError: they did not arrive in the job's ``timeout`` seconds.
     """
     deadline = time.monotonic() + job["timeout"]
     while not (folder / "weights").exists():

@@ -12,8 +12,8 @@ from dualml.parity.patches.source import Edit
 
 
 def unwrap_call(site: PatchSite, call: ast.Call) -> Edit | None:
-    """Return the edit that puts the first argument of a call, or the tensor of a method, in its
-    place; None if there is none."""
+    """Return the edit that replaces a call by its first argument, or by the tensor whose method it
+    calls; None if it has no arguments, or a starred one is the first."""
     form = call_form(call, site.port.imported)
     if not form.arguments:
         return None
@@ -25,10 +25,11 @@ def unwrap_call(site: PatchSite, call: ast.Call) -> Edit | None:
 
 
 def list_calls(site: PatchSite, node: ast.stmt) -> Iterator[ast.Call]:
-    """Yield the calls in a statement."""
+    """Yield the calls in a statement that can be edited; in a compound statement only those in its
+    head."""
     yield from (one for one in site.expressions(node) if isinstance(one, ast.Call))
 
 
 def call_name(node: ast.Call) -> str:
-    """Return the last name of what is called."""
+    """Return the last part of the name of what is called; empty if it has no name."""
     return dotted_name(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")

@@ -86,7 +86,8 @@ REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
 
 
 def rewritings(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield the rewritings that may undo one mutation at a place."""
+    """Yield the rewritings that may undo the mutation of a site (`PatchSite.change`), at most
+    `MAX_PER_KIND` of each kind, in no order of rank."""
     change = site.change
     action = str(change["action"]).removeprefix("line:")
     chosen = [*REWRITERS.get(action, ()), *REWRITERS.get(f"kind.{change['kind']}", ())]
@@ -96,8 +97,8 @@ def rewritings(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def ranked_texts(site: PatchSite, alterations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the texts of the port's file that may undo a cause, the likeliest first, each valid
-    Python and different from the others.
+    """Return whole texts of the port's file that may undo a cause, the likeliest first, each valid
+    Python and different from the others and the present text.
 
     Args:
         alterations: the mutations that explain the cause equally well.

@@ -13,8 +13,8 @@ EXCLUDED_FOLDERS = ("__pycache__",)
 
 
 def copy_root(file: Path) -> Path:
-    """Return the folder that has to be copied so that a file's imports of its neighbours work: its
-    own, or that of the outermost package which contains it."""
+    """Return the folder that has to be copied so that a file's imports of its neighbours work: the
+    file's own folder, or, if that is a package, the folder that contains the outermost package."""
     folder = file.parent
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         folder = folder.parent
@@ -22,8 +22,9 @@ def copy_root(file: Path) -> Path:
 
 
 def link_tree(source: Path, target: Path, texts: Mapping[Path, bytes]) -> None:
-    """Make a folder with the entries of another one: links to all of them, but for the files that
-    get another content and the folders above these.
+    """Make the folder ``target`` with the entries of ``source``: links to all of them, except for
+    files that get another content, which are written, and the folders above these, which are made.
+    ``__pycache__`` and existing entries are skipped.
 
     Args:
         texts: file below ``source`` → its content in the copy.
@@ -42,7 +43,8 @@ def link_tree(source: Path, target: Path, texts: Mapping[Path, bytes]) -> None:
 
 
 def link(path: Path, copy: Path) -> None:
-    """Make a link to a file or folder, or a copy of it where links are not allowed."""
+    """Make a symbolic link ``copy`` to the file or folder ``path``, or a real copy where links are
+    not allowed."""
     try:
         copy.symlink_to(path)
     except OSError:
@@ -53,7 +55,7 @@ def link(path: Path, copy: Path) -> None:
 
 
 class PatchedCopy:
-    """Copies of the folders of patched files.
+    """Copies of the folders of patched files, made at once; files that are not patched are links.
 
     Args:
         home: an empty folder for the copies.
@@ -70,7 +72,8 @@ class PatchedCopy:
             link_tree(root, self.roots[root], below)
 
     def locate(self, path: str | None) -> str | None:
-        """Return where the copy of a file or folder is; a path outside the copies is unchanged."""
+        """Return where the copy of a file or folder is; a path outside the copied folders, or None,
+        is returned unchanged."""
         if path is None:
             return None
         real = Path(os.path.realpath(path))
@@ -80,7 +83,7 @@ class PatchedCopy:
         return path
 
     def adapt_job(self, job: Mapping[str, Any], side: str) -> dict[str, Any]:
-        """Return a comparison's job in which one side reads the copies.
+        """Return a copy of a comparison's job in which one side reads the patched files.
 
         Args:
             side: letter of the side.

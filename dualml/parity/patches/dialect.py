@@ -28,12 +28,13 @@ IDLE_METHODS = ("contiguous", "clone")
 
 
 class Untranslatable(Exception):
-    """An expression that uses a name which the port does not know."""
+    """Raised for an expression of the original that uses a name for which the port has none."""
 
 
 @dataclass(frozen=True)
 class Translator:
-    """Writes expressions of the original in the names of the port.
+    """Writes expressions of the original (a PyTorch file) in the names of the port, its rewritten
+    version.
 
     Attributes:
         original, port: both files.
@@ -48,7 +49,7 @@ class Translator:
 
     @cached_property
     def aliases(self) -> list[str]:
-        """Names of the port's modules, those it uses most first."""
+        """Names under which the port's file knows modules, those it uses most first."""
         counts = Counter(
             node.value.id
             for node in ast.walk(self.port.tree)
@@ -58,14 +59,15 @@ class Translator:
 
     @cached_property
     def is_same_framework(self) -> bool:
-        """Whether both files use PyTorch."""
+        """Whether the port uses PyTorch as the original does."""
         return "torch" in self.port.imported
 
     def spell(self, name: str) -> str:
-        """Return the port's name of a function or class of PyTorch, such as ``ops.cat``.
+        """Return the port's name of a function or class of PyTorch, such as ``ops.cat``, from its
+        dotted name in the original.
 
         Raises:
-            Untranslatable: it has none.
+            Untranslatable: it has none, or the name has no dot.
         """
         root, _, last = name.rpartition(".")
         if not last:
@@ -86,11 +88,11 @@ class Translator:
         raise Untranslatable(name)
 
     def translate(self, node: ast.AST, kept: ast.AST | None = None) -> str:
-        """Return a node of the original in the names of the port.
+        """Return the text of a node of the original in the names of the port.
 
         Args:
-            kept: a node of the port whose parts are kept as they are written where the original
-                has the same.
+            kept: a node of the port; expressions of the original that also occur in it are written
+                as they stand there.
 
         Raises:
             Untranslatable: it uses what the port does not know.
@@ -112,7 +114,7 @@ class Translator:
         return SourceFile(self.original.path, self.original.segment(node)).apply(edits)
 
     def _edits(self, node: ast.AST, reuse: Mapping[str, str]) -> Iterator[Edit]:
-        """Yield the edits of the original's text in a node."""
+        """Yield the edits of the original's text that put a node into the names of the port."""
         if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
             kept = reuse.get(canonical_text(node, self.original.imported))
             if kept is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
@@ -162,8 +164,12 @@ class Translator:
                 yield Edit(start, start + len(keyword.arg), word)
 
     def _default_edits(self, node: ast.Call, spelled: str) -> Iterator[Edit]:
-        """Yield the settings that PyTorch's call leaves out and whose default is another one in the
-        port's framework."""
+        """Yield edits that add the settings which PyTorch's call leaves out and whose default is
+        another one in the port's framework.
+
+        Args:
+            spelled: the port's name of the function; empty if it has none.
+        """
         defaults = load_dialect()["defaults"].get(spelled.rpartition(".")[2], {})
         known = self.namespace.signatures.get(spelled, {})
         for name, text in defaults.items() if not self.is_same_framework else ():
@@ -174,7 +180,8 @@ class Translator:
                 yield Edit(end - 1, end - 1, f"{comma}{name}={text}")
 
     def spell_setting(self, name: str, function: str) -> str:
-        """Return the port's name of a setting of a function; the same name if nothing is known."""
+        """Return the port's name of a keyword argument of a function of the port; the given name if
+        nothing is known."""
         known = self.namespace.signatures.get(function)
         names = setting_names(setting_key(name))
         if known:

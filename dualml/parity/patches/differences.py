@@ -21,8 +21,9 @@ COMMUTATIVE = (ast.Add, ast.Mult)
 
 
 def expression_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]:
-    """Yield the smallest edits that each remove one difference between an expression of the
-    original and one of the port; nothing where both are the same."""
+    """Yield the smallest edits of the port that each remove one difference between expression ``a``
+    of the original and expression ``b`` of the port; nothing where both are equal up to the
+    frameworks' names."""
     ours, theirs = translator.original.imported, port_imports(translator)
     if canonical_text(a, ours) == canonical_text(b, theirs):
         return
@@ -43,13 +44,13 @@ def expression_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator
 
 
 def port_imports(translator: Translator) -> frozenset[str]:
-    """Return the imported names of the port."""
+    """Return the names that the port's file imports."""
     return translator.port.imported
 
 
 def whole_edit(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]:
-    """Yield the edit that puts the original's expression in place of the port's, whose own parts
-    stay as they are written."""
+    """Yield the edit that replaces expression ``b`` of the port by expression ``a`` of the
+    original, in the port's names; nothing if that cannot be written or changes nothing."""
     port = translator.port
     if not (port.is_editable(b) and isinstance(a, ast.expr)):
         return
@@ -63,7 +64,8 @@ def whole_edit(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]
 
 
 def binary_edits(translator: Translator, a: ast.BinOp, b: ast.BinOp) -> Iterator[Edit]:
-    """Yield the edits between two operations with two operands."""
+    """Yield the edits of the port between two operations with two operands, of the original and the
+    port."""
     ours, theirs = translator.original.imported, port_imports(translator)
     left, right = canonical_text(a.left, ours), canonical_text(a.right, ours)
     first, second = canonical_text(b.left, theirs), canonical_text(b.right, theirs)
@@ -89,7 +91,13 @@ def operand_edits(
     theirs: Sequence[ast.expr],
     operators: tuple[ast.AST, ast.AST],
 ) -> Iterator[Edit]:
-    """Yield the edits between the operands and the operators of two operations."""
+    """Yield the edits of the port that make its operator, and each of its operands, that of the
+    original.
+
+    Args:
+        ours, theirs: two operands of the original, and of the port.
+        operators: operator of the original, and of the port.
+    """
     port = translator.port
     if type(operators[0]) is not type(operators[1]):
         old, new = (SYMBOLS.get(type(one), "") for one in reversed(operators))
@@ -103,7 +111,8 @@ def operand_edits(
 
 
 def call_edits(translator: Translator, a: ast.Call, b: ast.Call) -> Iterator[Edit]:
-    """Yield the edits between two calls."""
+    """Yield the edits of the port between a call of the original and one of the port: other
+    function, arguments, and settings that are added, changed or removed."""
     x, y = call_form(a, translator.original.imported), call_form(b, port_imports(translator))
     if x.key != y.key or abs(len(x.arguments) - len(y.arguments)) > 1:
         if (
@@ -142,12 +151,18 @@ def call_edits(translator: Translator, a: ast.Call, b: ast.Call) -> Iterator[Edi
 
 
 def called_name(call: ast.Call) -> str:
-    """Return the dotted name of what is called."""
+    """Return the dotted name of what is called; empty if it has none."""
     return dotted_name(call.func)
 
 
 def insert_argument(text: str, span: tuple[int, int], argument: str) -> Edit:
-    """Return the edit that appends an argument to the call with this span."""
+    """Return the edit that appends an argument to a call.
+
+    Args:
+        text: text of the file.
+        span: character offsets of the call's start and end.
+        argument: text of the argument.
+    """
     close = span[1] - 1
     before = text[span[0] : close].rstrip()
     end = span[0] + len(before)
@@ -163,7 +178,12 @@ def insert_argument(text: str, span: tuple[int, int], argument: str) -> Edit:
 
 
 def remove_argument(text: str, span: tuple[int, int]) -> Edit:
-    """Return the edit that removes an argument of a call, or an item of a list, with its comma."""
+    """Return the edit that removes an argument of a call, or an item of a list, with its comma.
+
+    Args:
+        text: text of the file.
+        span: character offsets of the argument's start and end.
+    """
     start, end = span
     before = text[:start].rstrip()
     if before.endswith(","):
@@ -176,7 +196,8 @@ def remove_argument(text: str, span: tuple[int, int]) -> Edit:
 
 
 def field_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]:
-    """Yield the edits between the parts of two nodes of one type."""
+    """Yield the edits of the port between the parts of two nodes of one type; if the parts cannot
+    be matched, the edit that replaces the whole node."""
     edits: list[Edit] = []
     for (name, x), (_, y) in zip(ast.iter_fields(a), ast.iter_fields(b), strict=True):
         if name in ("ctx", "type_comment", "annotation", "returns"):
@@ -195,7 +216,8 @@ def field_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit
 
 
 def drop_overlaps(edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits without repetition and without those that overlap an earlier one."""
+    """Return edits in their order, without repetition and without those that overlap an earlier
+    one."""
     kept: list[Edit] = []
     for edit in dict.fromkeys(edits):
         if all(edit.end <= one.start or one.end <= edit.start for one in kept):
@@ -204,7 +226,8 @@ def drop_overlaps(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def group_edits(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
-    """Yield each edit alone, then all together, then pairs where there are only a few."""
+    """Yield groups of edits to try: each edit alone, then all together that do not overlap, then,
+    if these are three or four, all pairs of them."""
     rows = list(dict.fromkeys(edits))
     yield from ((edit,) for edit in rows)
     together = drop_overlaps(rows)

@@ -25,15 +25,16 @@ def find_patch(
     """Search for a patch of the port, see `find_port`, that makes a comparison equal.
 
     Args:
-        folder: of the comparison, with both traces.
+        folder: folder of the comparison, with both traces.
         seconds: time for the search.
 
     Returns:
-        ``verdict``: of the comparison with the patch, ``none`` without any patch; ``reason``: why
-        it is not ``equal``; ``file``: that the reason is about; ``diff``: the unified diff;
-        ``folder``: from which it is applied, empty for the working folder; ``tried``: number of
-        trials; ``left``: the first difference that is left. Where the port is the first side,
-        also ``side``: its label; ``port``, ``original``: names of both files.
+        ``verdict``: that of the comparison with the patch, ``none`` without any patch; ``reason``:
+            message key of why it is not ``equal``; ``file``: the file that the reason is about;
+            ``diff``: the unified diff; ``folder``: the folder from which it is applied, empty for
+            the working folder; ``map``: always empty here; ``tried``: number of trials; ``left``:
+            the first difference that is left, or None. Where the port is the first side, also
+            ``side``: its label; ``port``, ``original``: names of both files.
     """
     with tempfile.TemporaryDirectory(prefix="dualml-patch-") as temporary:
         job = read_json(folder / "job.json")

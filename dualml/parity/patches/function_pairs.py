@@ -14,8 +14,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def function_pairs(site: PatchSite) -> Iterator[tuple[Function, Function, bool]]:
-    """Yield functions of both sides that do the same, and whether the cause is in them: those
-    around the places of the cause, then those of the same name."""
+    """Yield (function of the original, function of the port, whether the cause is in it) for
+    functions that do the same: those around the places of the cause, then all of the same name in
+    the same class. A pair may come twice; none without an original."""
     if site.original is None:
         return
     around = [
@@ -45,12 +46,14 @@ def function_pairs(site: PatchSite) -> Iterator[tuple[Function, Function, bool]]
 
 
 def same_name(name: str) -> str:
-    """Return the name of a method in PyTorch."""
+    """Return the name of a method in PyTorch's terms: ``forward`` for ``construct``; other names as
+    they are."""
     return SAME_METHODS.get(name, name)
 
 
 def list_functions(source: SourceFile) -> Iterator[tuple[str, Function]]:
-    """Yield the functions of a file, each with the name of its class, empty for none."""
+    """Yield (name of the class, function) for all functions of a file; the name is empty for a
+    function that is not directly in a class."""
     for node in ast.walk(source.tree):
         if isinstance(node, Function):
             owner = next(source.enclosing(node), None)
@@ -58,8 +61,8 @@ def list_functions(source: SourceFile) -> Iterator[tuple[str, Function]]:
 
 
 def flat_statements(function: Function) -> list[ast.stmt]:
-    """Return the statements of a function in order, those of loops and branches behind their
-    heads, without docstrings and nested functions."""
+    """Return all statements of a function in order, those inside loops and branches after their
+    heads, without docstrings and nested functions and classes."""
     rows: list[ast.stmt] = []
 
     def collect(body: Sequence[ast.stmt]) -> None:

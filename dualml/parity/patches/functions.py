@@ -30,8 +30,8 @@ PAIRS = {"tril": "triu", "triu": "tril", "all": "any", "any": "all", "max": "min
 
 
 def remove_terms(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that leave out a call, a term or a factor, or an item of a list of
-    layers."""
+    """Yield rewritings that leave out a call (keeping its first argument or tensor), one side of an
+    operation with two operands, or a sign."""
     value = site.change["value"]
     word = normalize_name(str(value[0])) if isinstance(value, list | tuple) and value else ""
     for rank, statement in site.zones():
@@ -51,8 +51,8 @@ def remove_terms(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def wrap_calls(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that apply the call which the original makes there, to each expression of
-    the port's statements."""
+    """Yield rewritings that apply the call which the original makes at the cause to an expression
+    of the port's statements; none without an original."""
     translator, operation = site.translator, str(site.change["operation"])
     if translator is None:
         return
@@ -76,7 +76,7 @@ def wrap_calls(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def original_call(site: PatchSite) -> ast.Call | None:
-    """Return the original's call at the cause; None if it is none."""
+    """Return the syntax tree of the original's code at the cause if it is a call, else None."""
     try:
         node = ast.parse(site.original_code.strip() or "0", mode="eval").body
     except SyntaxError:
@@ -85,7 +85,8 @@ def original_call(site: PatchSite) -> ast.Call | None:
 
 
 def is_value(site: PatchSite, node: ast.expr) -> bool:
-    """Return whether an expression is a value, and neither stored, called nor a part of a name."""
+    """Return whether an expression is a value that a call can take: not stored, called, a part of a
+    dotted name or slice, an imported name or ``self``."""
     parent = site.port.parents.get(node)
     if isinstance(getattr(node, "ctx", ast.Load()), ast.Store):
         return False
@@ -97,7 +98,8 @@ def is_value(site: PatchSite, node: ast.expr) -> bool:
 
 
 def replace_functions(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that call the original's function instead of the port's."""
+    """Yield rewritings that call the original's function instead of the port's, and those of
+    `replace_operators`."""
     change = site.change
     value = change["value"][0] if isinstance(change["value"], list | tuple) else change["value"]
     wrong, right = normalize_name(str(value)), str(change["old"] or change["operation"])
@@ -112,8 +114,14 @@ def replace_functions(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def function_spellings(site: PatchSite, node: ast.Call, right: str) -> Iterator[str]:
-    """Yield the texts with which a call names another function: of the same module, with the same
-    kind of name; of a tensor's method the method."""
+    """Yield the texts with which a call can name another function: members of the module that it
+    names now, classes for classes and functions for functions; for a method of a tensor the other
+    method.
+
+    Args:
+        node: the call in the port.
+        right: name of the function that it should call.
+    """
     name = dotted_name(node.func)
     alias, _, last = name.rpartition(".")
     members = site.namespace.members.get(alias, ())
@@ -125,7 +133,8 @@ def function_spellings(site: PatchSite, node: ast.Call, right: str) -> Iterator[
 
 
 def replace_operators(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings of operators, and of functions that are mistaken for each other."""
+    """Yield rewritings that exchange operators, or functions, which are mistaken for each other
+    (`CONFUSED`, `PAIRS`)."""
     old = function_key(str(site.change.get("old") or ""))
     wanted = {symbol for kind, symbol in SYMBOLS.items() if OPERATORS.get(kind.__name__) == old}
     for rank, statement in site.zones():
@@ -139,7 +148,8 @@ def replace_operators(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def operator_edits(site: PatchSite, node: ast.BinOp | ast.Compare) -> Iterator[tuple[str, Edit]]:
-    """Yield (new operator, edit) of an operation with two operands."""
+    """Yield (new operator, edit) for each operator that the one of an operation with two operands
+    is mistaken for (`CONFUSED`)."""
     if isinstance(node, ast.Compare):
         if len(node.ops) != 1:
             return

@@ -14,20 +14,23 @@ from dualml.parity.patches.source import SourceFile, UnreadableSource, read_sour
 
 
 def operation_lines(row: Mapping[str, Any] | None, file: Path, keys: Sequence[str]) -> list[int]:
-    """Return the lines of a file at which an operation was called and its layer was built.
+    """Return the lines of ``file`` at which an operation was called or its layer was built; places
+    in other files are left out.
 
     Args:
         row: the operation, as `dualml.parity.causes.explainer` describes it; None if unknown.
+        keys: ``place`` (the call), ``built`` (the layer), or both, in the order wanted.
     """
     places = [(row or {}).get(key) for key in keys]
     return [int(one["line"]) for one in places if one and Path(one["file"]).resolve() == file]
 
 
 def optimizer_lines(port: SourceFile, spec: Any) -> list[int]:
-    """Return the lines of the function that makes an optimizer, and of what it calls in its file.
+    """Return the lines of the simple statements in the function that makes an optimizer, and in all
+    functions and classes of its file that it uses.
 
     Args:
-        spec: import spec of that function; another value if the optimizer is none of the user's.
+        spec: import spec of that function; for another value nothing is returned.
     """
     defined = {
         node.name: node
@@ -50,7 +53,8 @@ def optimizer_lines(port: SourceFile, spec: Any) -> list[int]:
 
 
 def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> list[int]:
-    """Return the line of the port's statement that is most like the original's at these lines."""
+    """Return a list with the line of the port's simple statement that is most like the original's
+    at the first of ``lines`` that has a statement; empty if there is none."""
     statement = next(filter(None, map(original.statement_at, lines)), None)
     if statement is None:
         return []
@@ -65,19 +69,25 @@ def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> 
 
 
 def is_optimizer(cause: Mapping[str, Any]) -> bool:
-    """Return whether a cause is in the update."""
+    """Return whether a cause, given as a dict, is in the optimizer's update."""
     return bool(cause["alterations"][0]["kind"] == "optimizer")
 
 
 def original_lines(cause: Mapping[str, Any], original: SourceFile) -> list[int]:
-    """Return the lines of the original where a cause is."""
+    """Return the lines of the original's file where a cause, given as a dict, is: of the call, of
+    the layer that was built, of the optimizer."""
     line = str(cause["alterations"][0]["line"]).partition(":")[0]
     found = operation_lines(cause["place"], original.path, ("place", "built"))
     return [*found, *([int(line)] if line.isdigit() else [])]
 
 
 def side_files(job: Mapping[str, Any], letter: str, optimizer: bool) -> list[str]:
-    """Return the files of a side's optimizer, if asked for, and of its model."""
+    """Return the paths of the files of a side's model and, before it if ``optimizer``, of its
+    optimizer; those without a file are left out.
+
+    Args:
+        letter: letter of the side.
+    """
     own = job["sides"][letter]
     specs = [*([own["optimizer"]] if optimizer else []), own["model"]]
     return [one["file"] for one in specs if isinstance(one, dict) and one.get("file")]
@@ -90,7 +100,7 @@ def read_original(
     it cannot be read.
 
     Args:
-        letter: of the side that is the original.
+        letter: letter of the side that is the original.
     """
     row = cause["place"] or {}
     place = row.get("place") or row.get("built")

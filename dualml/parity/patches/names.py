@@ -32,13 +32,15 @@ OPERATORS: Mapping[str, str] = {
 
 @functools.cache
 def load_dialect() -> dict[str, Any]:
-    """Return the tables of names in both frameworks, ``dialect.toml``."""
+    """Return the tables of ``dialect.toml``: names in PyTorch → names in other frameworks, of
+    functions, methods, settings and defaults."""
     return tomllib.loads((Path(__file__).parent / "dialect.toml").read_text("utf-8"))
 
 
 @functools.cache
 def same_functions() -> dict[str, str]:
-    """Return plain name of a function in any framework → its plain name in PyTorch."""
+    """Return name of a function in another framework → its name in PyTorch, both as
+    `normalize_name` writes them."""
     table: dict[str, str] = {}
     for name, others in load_dialect()["functions"].items():
         for other in others:
@@ -47,25 +49,27 @@ def same_functions() -> dict[str, str]:
 
 
 def normalize_name(name: str) -> str:
-    """Return a name in lower case without underscores and the ending ``ext``."""
+    """Return a name in lower case without underscores and without the ending ``ext``."""
     return name.lower().replace("_", "").removesuffix("ext")
 
 
 def function_key(name: str) -> str:
-    """Return a function's name in the terms of PyTorch: ``cat`` for ``ops.concat``; operators have
-    that of their function."""
+    """Return the last part of a function's dotted name in the terms of PyTorch, see
+    `normalize_name`: ``cat`` for ``ops.concat``; operators have the name of their function."""
     last = name.rpartition(".")[2]
     word = normalize_name(OPERATOR_FUNCTIONS.get(last, last))
     return same_functions().get(word, word)
 
 
 def setting_names(name: str) -> tuple[str, ...]:
-    """Return the names that a port may have for a setting of PyTorch, its own name included."""
+    """Return the names that a port may use for a setting (keyword argument) of PyTorch, PyTorch's
+    name first."""
     return tuple(dict.fromkeys((name, *load_dialect()["settings"].get(name, ()))))
 
 
 def setting_key(name: str) -> str:
-    """Return a setting's name in the terms of PyTorch: ``dim`` for ``axis``."""
+    """Return a setting's (keyword argument's) name in the terms of PyTorch: ``dim`` for ``axis``;
+    the given name if nothing is known."""
     for ours, others in load_dialect()["settings"].items():
         if name == ours or name in others:
             return str(ours)
@@ -73,7 +77,8 @@ def setting_key(name: str) -> str:
 
 
 def dotted_name(node: ast.AST) -> str:
-    """Return the text of a name with attributes, such as ``nn.LayerNorm``; empty for others."""
+    """Return the text of a name with attributes, such as ``nn.LayerNorm``; empty for any other
+    node."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -82,7 +87,7 @@ def dotted_name(node: ast.AST) -> str:
 
 
 def imported_names(tree: ast.Module) -> frozenset[str]:
-    """Return the names under which a file knows modules and what it imports from them."""
+    """Return the names that the imports of a file define; for ``import a.b`` that is ``a``."""
     return frozenset(
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -97,8 +102,8 @@ class CallForm:
 
     Attributes:
         key: the function in the terms of PyTorch; ``self.NAME`` for a module's own parts.
-        arguments: positional ones; of a method the tensor first.
-        keywords: by `setting_key`.
+        arguments: the positional arguments; for a method the tensor first.
+        keywords: the keyword arguments by `setting_key`.
     """
 
     key: str
@@ -121,7 +126,12 @@ def call_form(node: ast.Call, imported: frozenset[str]) -> CallForm:
 
 @functools.lru_cache(maxsize=1 << 15)
 def canonical_text(node: ast.AST | None, imported: frozenset[str]) -> str:
-    """Return a text of a node that is equal for two frameworks' spellings of the same."""
+    """Return a text of a node that is equal for two frameworks' spellings of the same code; empty
+    for None.
+
+    Args:
+        imported: names that the node's file imports.
+    """
     if node is None:
         return ""
     if isinstance(node, ast.Call):
@@ -142,7 +152,8 @@ def canonical_text(node: ast.AST | None, imported: frozenset[str]) -> str:
 
 
 def canonical_fields(node: ast.AST, imported: frozenset[str]) -> str:
-    """Return the canonical text of a node from those of its fields."""
+    """Return the canonical text of a node, made of its type and the canonical texts of its
+    fields."""
     words: list[str] = []
     for name, value in ast.iter_fields(node):
         if name in ("ctx", "type_comment", "annotation", "returns", "lineno"):

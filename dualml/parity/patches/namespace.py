@@ -42,9 +42,10 @@ class Namespace:
     """The names that a file of a port knows.
 
     Attributes:
-        signatures: dotted name of a called function or class → its parameters and defaults.
+        signatures: dotted name of a called function or class → name of a parameter → its default,
+            `REQUIRED` without one.
         members: name of an imported module → its public members.
-        methods: of the framework's tensors.
+        methods: names of the methods of the framework's tensors.
     """
 
     signatures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -55,11 +56,13 @@ class Namespace:
 def read_namespaces(
     folder: Path, letter: str, side: ResolvedSide, files: list[Path], timeout: float
 ) -> dict[Path, Namespace]:
-    """Return for each file of a side what its names mean; without what cannot be read.
+    """Run a process of a side's framework, and return file → what its names mean, without files
+    that cannot be read; empty if the process fails.
 
     Args:
-        folder: of the comparison.
-        letter: of the side.
+        folder: folder of the comparison.
+        letter: letter of the side.
+        timeout: seconds for the process.
     """
     write_json(folder / REQUEST, {"files": [str(file) for file in files]})
     try:
@@ -78,7 +81,8 @@ def read_namespaces(
 
 
 def describe_names(emit: Emitter) -> dict[str, Any]:
-    """Write what the names of the requested files mean, in a process of the port's framework."""
+    """Import the files that the request in the folder names, and write what their names mean to the
+    answer; return an empty dict. The process's arguments are ``FOLDER SIDE``."""
     folder, letter = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][letter]
@@ -97,7 +101,12 @@ def describe_names(emit: Emitter) -> dict[str, Any]:
 
 
 def module_name(file: str, own: JsonObject) -> str:
-    """Return the name of the module that a file of a side is, as far as it is known."""
+    """Return the name under which a file of a side is imported: that of the model's module or an
+    imported one, or else the file's name.
+
+    Args:
+        own: description of the side, of the job.
+    """
     model = own["model"]
     if model["file"] == file or find_module_file(model["module"]) == file:
         return str(model["module"])
@@ -108,8 +117,13 @@ def module_name(file: str, own: JsonObject) -> str:
 
 
 def describe_module(names: Mapping[str, Any], tree: ast.Module) -> dict[str, Any]:
-    """Return the signatures of the functions that a module calls by a dotted name, and the members
-    of the modules that it knows."""
+    """Return ``signatures`` of the functions that a module calls by a name, and ``members`` of the
+    modules that it imports, see `Namespace`.
+
+    Args:
+        names: the module's globals.
+        tree: its syntax tree.
+    """
     called = {dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)} - {
         ""
     }
@@ -129,8 +143,9 @@ def describe_module(names: Mapping[str, Any], tree: ast.Module) -> dict[str, Any
 
 
 def describe_signature(function: Any) -> dict[str, Any]:
-    """Return the parameters of a function or class with their defaults, those without any as
-    `REQUIRED`."""
+    """Return name of a parameter → default, for a function or class, without ``*args`` and
+    ``**kwargs``; `REQUIRED` stands for no default. Raise `ValueError` or `TypeError` if there is no
+    signature."""
     parameters = inspect.signature(function).parameters.values()
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return {p.name: REQUIRED if p.default is p.empty else jsonable(p.default) for p in named}

@@ -28,13 +28,14 @@ class Novelty:
 
     @cached_property
     def original_texts(self) -> frozenset[str]:
-        """The expressions of the original."""
+        """The texts of the original's expressions, see `list_expressions`; empty without an
+        original."""
         original = self.site.original
         return frozenset() if original is None else frozenset(list_expressions(original))
 
     def count(self, source: SourceFile, line: int) -> int:
-        """Return the number of expressions in the function around a line that are not among those
-        of the original."""
+        """Return how many expressions in the function around a line (from 1) are not among those of
+        the original."""
         statement = source.statement_at(line)
         if statement is None:
             return 0
@@ -42,7 +43,12 @@ class Novelty:
         return sum(text not in self.original_texts for text in list_expressions(source, scope))
 
     def score(self, text: str, line: int) -> float:
-        """Return what is added to the rank of a patched text.
+        """Return the number to add to the rank of a patched text: positive if it has more
+        expressions that the original lacks than the unpatched port, negative if fewer; 0 without an
+        original.
+
+        Args:
+            line: line of the patch, from 1.
 
         Raises:
             SyntaxError: the text is no valid Python.
@@ -56,8 +62,8 @@ class Novelty:
 
 
 def list_expressions(source: SourceFile, scope: ast.AST | None = None) -> Iterator[str]:
-    """Yield the texts of the expressions of a file, or of a node, that are equal in both
-    frameworks."""
+    """Yield a text of each expression of a file, or of the node ``scope``, except bare names; the
+    texts are equal in both frameworks."""
     for node in ast.walk(scope or source.tree):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Name):
             yield canonical_text(node, source.imported)

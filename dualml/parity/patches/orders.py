@@ -19,8 +19,8 @@ MOVES = frozenset(("permute", "transpose", "swapaxes", "flip", "roll", "reshape"
 
 
 def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that exchange two arguments of a call, two operands, or two items of a
-    list or tuple."""
+    """Yield rewritings that exchange two arguments of a call, two operands, or two items of a list
+    or tuple, among the first eight."""
     for rank, statement in site.zones():
         for node in site.expressions(statement):
             rows: list[ast.expr] = []
@@ -39,8 +39,8 @@ def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that take another local value, or another part of the module, where the
-    names of the cause or of the function allow it."""
+    """Yield rewritings that replace a local value of a function by another one, or an attribute of
+    ``self`` by another one; names that the cause or the original's code mentions are likelier."""
     parts = own_attributes(site.port)
     said = " ".join([*map(str, site.change.get("names", {}).values()), site.original_code])
     for rank, statement in site.zones():
@@ -65,8 +65,8 @@ def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def swap_order(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that apply two operations in the other order: f(g(x)), f(a + b), f(a) + b,
-    and two neighbouring statements or layers."""
+    """Yield rewritings that apply two operations in the other order: f(g(x)), f(a + b), f(a) + b, a
+    norm and its residual block, and two neighbouring statements or layers."""
     port = site.port
     for rank, statement in site.zones():
         for node in site.expressions(statement):
@@ -108,8 +108,8 @@ def swap_order(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def move_norm(site: PatchSite, node: ast.expr) -> Iterator[str]:
-    """Yield the texts of a residual block with its norm at the other place: ``g(x + f(x))`` for
-    ``x + f(g(x))``, and the inverse."""
+    """Yield the texts of a residual block ``node`` with its norm at the other place:
+    ``g(x + f(x))`` for ``x + f(g(x))``, and the inverse; nothing for any other expression."""
     segment = site.port.segment
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         outer, kept = node.right, segment(node.left)
@@ -126,7 +126,8 @@ def move_norm(site: PatchSite, node: ast.expr) -> Iterator[str]:
 
 
 def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
-    """Yield the rewritings that exchange a statement with the next one."""
+    """Yield the rewriting that exchanges a statement with the next one in its block, if there is
+    one."""
     parent = site.port.parents.get(node)
     for name in ("body", "orelse"):
         body = getattr(parent, name, [])
@@ -140,7 +141,8 @@ def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterato
 
 
 def shift_numbers(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings of whole numbers by one, of signs, and of a second argument of masks."""
+    """Yield rewritings that change whole numbers by one or in their sign, or the second argument of
+    ``tril`` and ``triu``."""
     for rank, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 100:
@@ -159,8 +161,9 @@ def shift_numbers(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def undo_factor(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that undo a factor: numbers of the statement divided by it, and as the last
-    resort the whole expression."""
+    """Yield rewritings that undo the factor that the cause names: numbers of the statements divided
+    or multiplied by it, and, least likely, the port's expression at the cause divided by it.
+    Nothing is yielded if the cause is no factor."""
     value = site.change["value"]
     if not isinstance(value, list | tuple) or len(value) < 2 or value[0] != "scale":
         return
@@ -182,7 +185,8 @@ def undo_factor(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings of arrangements: exchanged items, other axes, calls left out."""
+    """Yield rewritings of arrangements of elements: those of `exchange_parts` and `shift_numbers`,
+    subscripts left out, and calls that only move elements left out."""
     yield from exchange_parts(site)
     yield from shift_numbers(site)
     for rank, statement in site.zones():

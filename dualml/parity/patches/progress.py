@@ -9,8 +9,9 @@ Reach = tuple[float, float]
 
 
 def measure_reach(found: ModelComparison) -> Reach:
-    """Return how far both sides of a comparison agree; infinite if they are equal, nothing if a
-    side raises."""
+    """Return how far both sides of a comparison agree, to be compared with other results:
+    `ModelComparison.reach` if they are different, infinite if they are equal, −1 if a side raised
+    or they cannot be compared."""
     if found.verdict == "equal":
         return (float("inf"), 0.0)
     raised = any(note.key == "raised" for note in found.notes)
@@ -18,6 +19,6 @@ def measure_reach(found: ModelComparison) -> Reach:
 
 
 def is_closer(found: ModelComparison, before: ModelComparison) -> bool:
-    """Return whether both sides of a comparison agree further than before, and share more values:
-    a port that computes something else altogether may differ later by chance."""
+    """Return whether both sides of ``found`` agree further than those of ``before``, and share more
+    values: a port that computes something else altogether may differ later by chance."""
     return measure_reach(found) > measure_reach(before) and found.lost < before.lost

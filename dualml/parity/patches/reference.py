@@ -28,8 +28,9 @@ MIN_SIMILARITY = 0.5
 
 
 def reference_rewritings(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings of the port towards the original: of the expressions at the cause, of the
-    statements there, then of what else differs in functions of one name."""
+    """Yield rewritings that make the port more like the original: of the expressions at the cause,
+    of the statements there, then of whatever else differs in functions of one name; none without an
+    original."""
     translator = site.translator
     if translator is None or site.original is None:
         return
@@ -51,7 +52,8 @@ def reference_rewritings(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def code_rewritings(site: PatchSite, translator: Translator) -> Iterator[Rewriting]:
-    """Yield the differences between the expressions that the cause names on both sides."""
+    """Yield rewritings that remove the differences between the expressions that the cause names on
+    both sides."""
     if site.original is None:
         return
     ours = find_code(site.original, site.original_lines, site.original_code)
@@ -63,7 +65,8 @@ def code_rewritings(site: PatchSite, translator: Translator) -> Iterator[Rewriti
 
 
 def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.expr]:
-    """Return the expressions with this text, in one line, at the first of the lines."""
+    """Return the expressions whose text is ``code``, without regard to spaces, in the statement at
+    the first of the lines that has any; empty if there is none."""
     if not code:
         return []
     wanted = "".join(code.split())
@@ -86,13 +89,14 @@ def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.e
 def rewrite_if_known(
     site: PatchSite, rank: float, node: ast.AST, edits: Sequence[Edit]
 ) -> Iterator[Rewriting]:
-    """Yield the rewriting if it uses only names that the port knows."""
+    """Yield one rewriting with these edits if they use only names that the port knows at ``node``;
+    else nothing."""
     if edits and all(site.is_known(edit.text, node) for edit in edits if is_source(edit.text)):
         yield site.rewrite(rank, *edits)
 
 
 def is_source(text: str) -> bool:
-    """Return whether the text of an edit is an expression or a statement of its own."""
+    """Return whether the text of an edit is valid Python by itself: an expression or statements."""
     try:
         ast.parse(text.strip())
     except SyntaxError:
@@ -103,7 +107,12 @@ def is_source(text: str) -> bool:
 def pair_rewritings(
     site: PatchSite, translator: Translator, a: ast.stmt, b: ast.stmt, rank: float
 ) -> Iterator[Rewriting]:
-    """Yield the differences of two statements."""
+    """Yield rewritings that remove the differences between statement ``a`` of the original and
+    statement ``b`` of the port.
+
+    Args:
+        rank: rank of rewritings of a single edit; those of several edits get a larger one.
+    """
     pairs: list[tuple[ast.AST, ast.AST]] = []
     if is_simple(a) and is_simple(b):
         values = getattr(a, "value", None), getattr(b, "value", None)
@@ -123,7 +132,12 @@ def pair_rewritings(
 
 
 def statement_text(node: ast.stmt, imported: frozenset[str]) -> str:
-    """Return a text of a statement that is equal for both frameworks' spellings of the same."""
+    """Return a text of a statement (of a compound one, of its head) that is equal for both
+    frameworks' spellings of the same code.
+
+    Args:
+        imported: names that the statement's file imports.
+    """
     if is_simple(node):
         return canonical_text(node, imported)
     parts = ", ".join(canonical_text(one, imported) for one in list_heads(node))
@@ -133,8 +147,13 @@ def statement_text(node: ast.stmt, imported: frozenset[str]) -> str:
 def function_rewritings(
     site: PatchSite, translator: Translator, ours: Function, theirs: Function
 ) -> Iterator[Rewriting]:
-    """Yield the differences of two functions, statement by statement: those of similar statements,
-    statements that only one side has, and blocks as a whole."""
+    """Yield rewritings that remove the differences between two functions: between similar
+    statements, statements that only one side has, blocks as a whole, and one change in several
+    statements.
+
+    Args:
+        ours, theirs: the function of the original, and that of the port.
+    """
     a, b = flat_statements(ours), flat_statements(theirs)
     texts = [statement_text(one, translator.original.imported) for one in a]
     others = [statement_text(one, site.port.imported) for one in b]
@@ -186,7 +205,12 @@ def function_rewritings(
 
 
 def pair_similar(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
-    """Return position among ours → position among theirs, of similar statements in order."""
+    """Return position in ``ours`` → position in ``theirs`` of similar statements, both in
+    increasing order; a single statement on each side is always paired.
+
+    Args:
+        ours, theirs: texts of statements.
+    """
     if len(ours) == len(theirs) == 1:
         return {0: 0}
     pairs: dict[int, int] = {}

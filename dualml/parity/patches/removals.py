@@ -21,12 +21,13 @@ CASTS = frozenset(
 
 
 def remove_casts(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that leave out changes of a dtype, all of a statement or a single one."""
+    """Yield rewritings that leave out changes of a dtype, all in a statement or a single one."""
     yield from remove_calls(site, CASTS, together=True)
 
 
 def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that leave out stops of gradients, and those that let parameters train."""
+    """Yield rewritings that leave out stops of gradients (``detach``, …), and those that remove or
+    invert settings of ``requires_grad``, so that parameters train."""
     yield from remove_calls(site, STOPS, together=False)
     for node in ast.walk(site.port.tree):
         if isinstance(node, ast.keyword) and node.arg == "requires_grad":
@@ -47,13 +48,14 @@ def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def sets_flag(node: ast.Assign) -> bool:
-    """Return whether a statement says whether parameters get gradients."""
+    """Return whether an assignment sets an attribute ``requires_grad``."""
     targets = [one for one in node.targets if isinstance(one, ast.Attribute)]
     return any(one.attr == "requires_grad" for one in targets)
 
 
 def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:
-    """Yield rewritings that leave out calls of functions with these names."""
+    """Yield rewritings that leave out calls of functions with these names (see `normalize_name`),
+    keeping their first argument: each alone and, if ``together``, all in one statement."""
     for rank, statement in site.zones():
         edits = []
         for call in list_calls(site, statement):
@@ -72,8 +74,8 @@ def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> I
 
 
 def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> str | None:
-    """Return the text of a statement without all calls of functions with these names; None if it
-    has none."""
+    """Return the text of a statement without all calls of attributes and methods with these names,
+    keeping their first argument or tensor; None if it has none."""
     source = site.port
     start, end = source.span(statement)
     text, changed = source.text, False

@@ -21,11 +21,12 @@ MAP_NOTES = ("exchanged", "interleaved")
 def add_patch(
     folder: Path, job: Mapping[str, Any], sides: Sequence[ResolvedSide], found: ModelComparison
 ) -> ModelComparison:
-    """Return a comparison with the patch of its second side, or with the reason why there is none.
+    """Return a comparison with the patch of its port (see `find_port`), searched now, or with the
+    reason why there is none; no file of the user's is changed.
 
     Args:
-        folder: of the comparison, with both traces.
-        job: as the comparison began: its map is the user's.
+        folder: folder of the comparison, with both traces.
+        job: job with which the comparison began; its map is the user's.
     """
     notes = {note.key for note in found.notes}
     if found.equal and notes & {*MAP_NOTES}:
@@ -43,18 +44,23 @@ def add_patch(
 
 
 def without_patch(reason: str, verdict: str = "none") -> JsonObject:
-    """Return the JSON of a patch that changes no file."""
+    """Return the JSON of a patch that changes no file.
+
+    Args:
+        reason: message key of why there is none.
+        verdict: verdict of the comparison, ``none`` if no patch was tried.
+    """
     empty = {"file": "", "diff": "", "folder": "", "map": "", "tried": 0, "left": None}
     return {"verdict": verdict, "reason": reason, **empty}
 
 
 def changed_pairs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pairs of a map that a comparison changed."""
+    """Return the entries of the map ``after`` that are new or differ in ``before``."""
     return {name: partner for name, partner in after.items() if before.get(name) != partner}
 
 
 def map_text(partners: Mapping[str, Any]) -> str:
-    """Return a map of parameters as the TOML that ``--map`` reads."""
+    """Return a map of parameters as the TOML text that ``--map`` reads; empty for an empty map."""
     rows = (
         f"{json.dumps(name)} = {json.dumps(partner, ensure_ascii=False)}\n"
         for name, partner in partners.items()

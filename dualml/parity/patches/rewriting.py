@@ -29,9 +29,9 @@ class Rewriting:
     """Edits of a port that may undo a cause.
 
     Attributes:
-        edits: of the port's text; they do not overlap.
-        rank: how likely it is, see `NAMED_SETTING`; the smallest first.
-        line: of the first edit.
+        edits: edits of the port's text; they do not overlap.
+        rank: how likely it is, see `NAMED_SETTING`; a smaller number is likelier.
+        line: line of the first edit, from 1.
     """
 
     edits: tuple[Edit, ...]
@@ -45,12 +45,12 @@ class PatchSite:
 
     Attributes:
         port: the port's file.
-        namespace: what its names mean.
+        namespace: what the names in the port's file mean.
         change: a mutation of the cause, as `dualml.parity.causes.explainer` describes it.
         lines: lines of the port where the cause shows, the likeliest first.
         code: the port's expression there; empty if unknown.
         original: the original's file; None if it cannot be read.
-        original_lines, original_code: the same of the original.
+        original_lines, original_code: lines and expression in the original, likewise.
         attributes: the settings of the port's call.
     """
 
@@ -66,13 +66,14 @@ class PatchSite:
 
     @cached_property
     def statements(self) -> list[ast.stmt]:
-        """The simple statements at the lines of the cause, without repetition."""
+        """The innermost statement at each line of the cause, without repetition."""
         found = (self.port.statement_at(line) for line in self.lines)
         return list(dict.fromkeys(one for one in found if one is not None))
 
     @cached_property
     def nearby(self) -> list[ast.stmt]:
-        """The simple statements of the functions around, the nearest first."""
+        """The other simple statements of the functions (or the file) around `statements`, the
+        nearest first, at most `MAX_STATEMENTS`."""
         scopes = [next(self.port.enclosing(one), self.port.tree) for one in self.statements]
         rows = {
             node: self.distance(node)
@@ -84,20 +85,22 @@ class PatchSite:
 
     @cached_property
     def translator(self) -> Translator | None:
-        """Writes the original's expressions in the port's names; None without an original."""
+        """Translator of the original's expressions to the port's names; None without an
+        original."""
         if self.original is None:
             return None
         return Translator(self.original, self.port, self.namespace)
 
     def distance(self, node: ast.AST) -> int:
-        """Return the number of lines from a node to the nearest line of the cause."""
+        """Return the number of lines from a node to the nearest line of the cause; 0 if it covers
+        one."""
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
         gaps = [max(first - line, line - last, 0) for line in self.lines]
         return min(gaps, default=0)
 
     def expressions(self, statement: ast.AST) -> Iterator[ast.expr]:
-        """Yield the expressions of a statement that can be edited, the statement's own order; of a
-        compound statement those of its head."""
+        """Yield the expressions of a statement that can be edited, outer ones before their parts;
+        of a compound statement only those of its head."""
         heads = [statement] if is_simple(statement) else list_heads(statement)
         for head in heads:
             for node in ast.walk(head):
@@ -105,25 +108,28 @@ class PatchSite:
                     yield node
 
     def zones(self) -> Iterator[tuple[float, ast.stmt]]:
-        """Yield the statements to rewrite with their ranks: those at the cause, those around."""
+        """Yield (rank, statement) for the statements to rewrite: those at the cause, then those
+        around; a smaller rank is likelier."""
         for number, statement in enumerate(self.statements):
             yield STATEMENT + 0.1 * min(number, 10), statement
         for statement in self.nearby:
             yield NEARBY + PER_LINE * self.distance(statement), statement
 
     def rewrite(self, rank: float, *edits: Edit) -> Rewriting:
-        """Return a rewriting with these edits."""
+        """Return the `Rewriting` with this rank and these edits, at least one."""
         start = min(edit.start for edit in edits)
         return Rewriting(tuple(edits), rank, self.port.text.count("\n", 0, start) + 1)
 
     def is_known(self, text: str, node: ast.AST) -> bool:
-        """Return whether a piece of source uses only names that the port knows at a node."""
+        """Return whether a piece of source uses only names that the port knows at the place of a
+        node."""
         names = visible_names(self.port, node)
         return not unknown_names(text, names, own_attributes(self.port))
 
 
 def is_simple(node: ast.AST) -> bool:
-    """Return whether a node is a statement without others in it."""
+    """Return whether a node is a simple statement: an assignment, return, expression, assert, raise
+    or delete."""
     return isinstance(
         node,
         ast.Assign

@@ -12,7 +12,8 @@ from dualml.parity.patches.source import SourceFile
 
 
 def visible_names(source: SourceFile, node: ast.AST) -> frozenset[str]:
-    """Return the names that a statement at the place of a node may use."""
+    """Return the names that a statement at the place of a node may use: builtins, imports, and
+    names of the enclosing functions and of the file."""
     return frozenset(dir(builtins)).union(
         source.imported, *(stored_names(source, one) for one in (*source.enclosing(node), None))
     )
@@ -20,7 +21,8 @@ def visible_names(source: SourceFile, node: ast.AST) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=256)
 def stored_names(source: SourceFile, scope: ast.AST | None) -> frozenset[str]:
-    """Return the names that a function makes or takes; of None those of the file itself."""
+    """Return the names that a function assigns, and its parameters; for None those of the file: its
+    assigned names and all functions and classes in it. Empty for a class."""
     if scope is None:
         defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         names = {one.name for one in ast.walk(source.tree) if isinstance(one, defined)}
@@ -38,7 +40,7 @@ def stored_names(source: SourceFile, scope: ast.AST | None) -> frozenset[str]:
 
 
 def top_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of a module's own statements, those of functions and classes left out."""
+    """Yield all nodes of a module's own statements, without those of functions and classes."""
     for statement in tree.body:
         if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from ast.walk(statement)
@@ -46,7 +48,7 @@ def top_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 @functools.lru_cache(maxsize=64)
 def own_attributes(source: SourceFile) -> frozenset[str]:
-    """Return the names of all attributes of ``self`` in a file."""
+    """Return the names of all attributes of ``self`` (or ``s``) that are used in a file."""
     return frozenset(
         node.attr
         for node in ast.walk(source.tree)
@@ -55,7 +57,9 @@ def own_attributes(source: SourceFile) -> frozenset[str]:
 
 
 def unknown_names(text: str, names: frozenset[str], attributes: frozenset[str]) -> set[str]:
-    """Return the names in a piece of source that are neither known nor made in it."""
+    """Return the names in a piece of source that are neither in ``names`` nor made in it, and
+    ``self.NAME`` for attributes that it reads and that are not in ``attributes``; empty if it is no
+    valid Python."""
     try:
         tree = ast.parse(text.strip())
     except SyntaxError:

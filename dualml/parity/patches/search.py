@@ -42,16 +42,16 @@ MIN_SEARCH_S = 10.0
 
 @dataclass
 class PatchSearch:
-    """One search for a patch.
+    """One search for a patch of a port (a model rewritten for another framework).
 
     Attributes:
-        trials: of patched ports.
+        trials: runs patched ports and compares them with the original.
         deadline: time of the monotonic clock until which it may search.
         originals: file → its text without the patch.
         current: file → its text with what was found so far.
-        tried: number of trials.
-        closest: the comparison of the patch found so far.
-        reason: why there is no patch, or no whole one; a key of a message.
+        closest: the comparison with the patch found so far; None if there is none.
+        reason: key of a message that says why there is no patch, or none that makes both sides
+            equal.
         file: name of the file that the reason is about.
     """
 
@@ -70,12 +70,12 @@ class PatchSearch:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
     def undo_causes(self, found: ModelComparison) -> None:
         """Undo the causes of a comparison, one after the other, until both sides are equal or
-        nothing brings them closer."""
+        nothing brings them closer; set `current`, `closest` and `reason`."""
         explanation: Mapping[str, Any] | None = found.explanation
         folder, closest = self.trials.folder, found
         for _ in range(MAX_ROUNDS):
@@ -103,12 +103,14 @@ class PatchSearch:
     def undo(
         self, cause: Mapping[str, Any], folder: Path, found: ModelComparison, is_last: bool
     ) -> tuple[Path, ModelComparison, dict[Path, SourceFile]] | None:
-        """Try the rewritings that may undo a cause; return the folder of the first one that does,
-        its comparison and the changed files; None if none does.
+        """Try the rewritings that may undo a cause, several at once, the likeliest first; return
+        the trial's folder, comparison and changed files of the best one of the first group in which
+        one succeeds; None if none does.
 
         Args:
-            folder: of the comparison ``found``, whose first cause it is.
-            is_last: whether both sides must be equal then; else they must agree further.
+            folder: folder of the comparison ``found``, whose first cause it is.
+            is_last: whether a rewriting succeeds only if both sides are equal then; else it is
+                enough that they agree further than in ``found``.
         """
         candidates, width = self.candidates(cause, folder), self.trials.width
         for at in range(0, len(candidates), width):
@@ -134,7 +136,12 @@ class PatchSearch:
         return None
 
     def candidates(self, cause: Mapping[str, Any], folder: Path) -> list[SourceFile]:
-        """Return patched files that may undo a cause, the likeliest first."""
+        """Return patched versions of the port's files, each of one file, that may undo a cause, the
+        likeliest first, at most `MAX_TRIES`.
+
+        Args:
+            folder: folder of the comparison that found the cause.
+        """
         original = read_original(self.trials.job, cause, self.original_letter)
         rows: list[list[SourceFile]] = []
         for path in self.port_files(cause, folder):
@@ -170,8 +177,8 @@ class PatchSearch:
         return merged[:MAX_TRIES]
 
     def read_port(self, path: Path, folder: Path) -> SourceFile | None:
-        """Return a file of the port as it is patched so far; None, with the reason, if it cannot be
-        patched."""
+        """Return a file of the port as it is patched so far; None if it cannot be patched, with
+        `reason` and `file` set."""
         if path in self.current:
             return self.current[path]
         try:
@@ -183,7 +190,12 @@ class PatchSearch:
         return source
 
     def port_files(self, cause: Mapping[str, Any], folder: Path) -> list[Path]:
-        """Return the files of the port where a cause may be."""
+        """Return the files of the port where a cause may be: those of its lines, or else all files
+        of the port's model or optimizer.
+
+        Args:
+            folder: folder of the comparison that found the cause.
+        """
         other = cause["other"] or {}
         places = [one["file"] for key in ("place", "built") if (one := other.get(key))]
         paths = [self.path_of(folder, Path(one).resolve()) for one in places]
@@ -193,21 +205,23 @@ class PatchSearch:
         return list(dict.fromkeys(paths))
 
     def path_of(self, folder: Path, path: Path) -> Path:
-        """Return the user's file of which a path in the folder of a trial is the copy."""
+        """Return the user's file of which ``path``, a file in the folder of a trial, is the copy;
+        ``path`` itself if it is no copy."""
         for file in self.current:
             if self.path_in(folder, file) == path:
                 return file
         return path
 
     def path_in(self, folder: Path, path: Path) -> Path:
-        """Return where a trial ran a file from."""
+        """Return the copy of a user's file that the trial in ``folder`` ran; the file itself if it
+        was not patched."""
         if folder == self.trials.folder or path not in self.current:
             return path
         matches = list((folder / "source").glob(f"*/**/{path.name}"))
         return next((one for one in matches if not one.is_symlink()), path)
 
     def namespaces(self, files: list[Path]) -> dict[Path, Namespace]:
-        """Return what the names in files of the port mean."""
+        """Return file of the port → what its names mean, without files that cannot be read."""
         trials = self.trials
         side = trials.sides["ab".index(trials.port)]
         timeout = trials.job["timeout"]

@@ -10,10 +10,11 @@ from dualml.parity.models.messages import Language, format_message
 
 
 def describe_patch(lang: Language, patch: Mapping[str, Any], side: str) -> list[str]:
-    """Describe a patch, see `dualml.parity.patches.finding.find_patch`: whether it makes both sides
-    equal, where it is applied, what is left otherwise, or why there is none.
+    """Return sentences about a patch, see `dualml.parity.patches.finding.find_patch`: whether it
+    makes both sides equal, where it is applied, what is left otherwise, or why there is none.
 
     Args:
+        patch: result of the search, as a dict.
         side: name of the side that is the port, unless the patch says otherwise.
     """
     say, n = partial(format_message, lang), patch["tried"]

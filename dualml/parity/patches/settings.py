@@ -36,8 +36,8 @@ COMMON = (0, 1, -1, 2)
 
 
 def setting_rewritings(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that give a setting its value on the original's side: where it is named,
-    where it is left out, and where its number stands."""
+    """Yield rewritings of the port that give the settings which the cause names their values on the
+    original's side: where they are named, where they are left out, and where the number stands."""
     change = site.change
     names = str(change["argument"]).split(" and ")
     olds = change["old"] if change["action"] == "settings" else [change["old"]]
@@ -53,7 +53,8 @@ def setting_rewritings(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def restore_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:
-    """Yield rewritings that give one setting the value ``old`` instead of ``value``."""
+    """Yield rewritings that give one setting the original's value ``old`` instead of the port's
+    ``value``."""
     related: list[tuple[ast.Call, float]] = []
     for call, rank in calls_by_rank(site):
         named = list(named_argument(site, call, name, old, value))
@@ -69,8 +70,8 @@ def restore_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterato
 
 
 def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
-    """Yield the calls that may have a setting, with their ranks: those at the cause, then related
-    ones around it and in the file."""
+    """Yield (call, rank) of the calls that may have the setting of the cause, a smaller rank being
+    likelier: all calls at the cause, then related ones in the whole file."""
     operation = function_key(str(site.change["operation"]))
     seen = set()
     for number, statement in enumerate(site.statements):
@@ -86,7 +87,12 @@ def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
 
 
 def is_related(call: ast.Call, operation: str) -> bool:
-    """Return whether what is called may be an operation: their names begin alike."""
+    """Return whether a call may be of an operation: their names begin alike, or one contains the
+    other.
+
+    Args:
+        operation: name of the operation, see `function_key`.
+    """
     name = dotted_name(call.func) or getattr(call.func, "attr", "")
     key, word = function_key(name), normalize_name(operation)
     short = min(len(key), len(word), RELATED_LETTERS)
@@ -96,8 +102,8 @@ def is_related(call: ast.Call, operation: str) -> bool:
 def named_argument(
     site: PatchSite, call: ast.Call, name: str, old: Any, value: Any
 ) -> Iterator[Edit]:
-    """Yield edits of an argument of a call that gives this setting its value, by name or by
-    position."""
+    """Yield edits that change the argument with which a call gives this setting, by name or by
+    position, the value ``value``, so that it gives the original's value ``old``."""
     port, forms = site.port, written_forms(name, value)
     rows = [(one.arg, one.value) for one in call.keywords if one.arg]
     parameters = list(site.namespace.signatures.get(dotted_name(call.func), ()))
@@ -113,7 +119,8 @@ def named_argument(
 
 
 def add_setting(site: PatchSite, call: ast.Call, name: str, old: Any, value: Any) -> Iterator[Edit]:
-    """Yield edits that add a setting to a call that leaves it at its default."""
+    """Yield edits that add a setting with the original's value ``old`` to a call that leaves it at
+    its default ``value``."""
     parameters = site.namespace.signatures.get(dotted_name(call.func))
     if any(one.arg and is_same_setting(one.arg, name) for one in call.keywords):
         return
@@ -132,8 +139,12 @@ def add_setting(site: PatchSite, call: ast.Call, name: str, old: Any, value: Any
 def restore_everywhere(
     site: PatchSite, related: Sequence[tuple[ast.Call, float]], name: str, old: Any, value: Any
 ) -> Iterator[Rewriting]:
-    """Yield the rewriting of all calls of one kind that have the setting: a wrong setting is often
-    repeated."""
+    """Yield one rewriting for each function that is called several times with the setting, which
+    changes all these calls: a wrong setting is often repeated.
+
+    Args:
+        related: (call, rank) of the calls with the setting.
+    """
     groups: dict[str, list[ast.Call]] = {}
     for call, _ in related:
         groups.setdefault(dotted_name(call.func), []).append(call)
@@ -144,8 +155,8 @@ def restore_everywhere(
 
 
 def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:
-    """Yield rewritings of literals with the setting's value, wherever they are: at the cause, in
-    its function, in the file."""
+    """Yield rewritings of literals that have the setting's value, anywhere in the port's file;
+    those at the cause and near it have the smallest (likeliest) ranks."""
     forms = written_forms(name, value)
     common = is_number(value) and value in COMMON
     for node in ast.walk(site.port.tree):
@@ -168,8 +179,8 @@ def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Itera
 
 
 def is_default_of(site: PatchSite, node: ast.AST, name: str) -> bool:
-    """Return whether a literal is the default of a parameter, or the value of a name, that is
-    called like the setting."""
+    """Return whether a literal is the default of a parameter, a keyword argument, or the value
+    assigned to a name that is called like the setting ``name``."""
     parent = site.port.parents.get(node)
     if isinstance(parent, ast.arguments):
         rows = [*parent.posonlyargs, *parent.args]
@@ -185,8 +196,8 @@ def is_default_of(site: PatchSite, node: ast.AST, name: str) -> bool:
 
 
 def padding_rewritings(site: PatchSite, old: Any) -> Iterator[Rewriting]:
-    """Yield rewritings of MindSpore's ``pad_mode``: explicit padding instead of ``same`` or
-    ``valid``."""
+    """Yield rewritings of MindSpore's ``pad_mode`` at the calls that have it: explicit padding with
+    the original's ``old``, or ``valid`` if that is 0."""
     first = old[0] if isinstance(old, list | tuple) and old else old
     for call, rank in calls_by_rank(site):
         words = {one.arg: one for one in call.keywords if one.arg}

@@ -26,7 +26,8 @@ HEAD_LINES = 5
 
 
 class UnreadableSource(Exception):
-    """A file that cannot be patched; the message is the key of the reason."""
+    """A file that cannot be patched; the message is a key: ``unreadable``, ``generated`` or
+    ``unparsable``."""
 
 
 @dataclass(frozen=True, order=True)
@@ -59,12 +60,12 @@ class SourceFile:
 
     @cached_property
     def imported(self) -> frozenset[str]:
-        """The names under which the file knows modules and what it imports from them."""
+        """The names under which the file knows modules, and the names that it imports from them."""
         return imported_names(self.tree)
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """Node → the node that contains it."""
+        """Each node of the tree → the node that directly contains it; the module has none."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -87,7 +88,8 @@ class SourceFile:
         return self.line_starts[line - 1] + len(text.encode()[:column].decode(errors="replace"))
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the character offsets of a node's first character and behind its last."""
+        """Return the character offsets of a node's first character and behind its last; raise
+        `ValueError` if the node has no position."""
         if isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg):
             end_line, end_column = node.end_lineno, node.end_col_offset
             if end_line is not None and end_column is not None:
@@ -104,8 +106,8 @@ class SourceFile:
         return Edit(*self.span(node), text)
 
     def is_editable(self, node: ast.AST) -> bool:
-        """Return whether a node has a position of its own; parts of f-strings have none that all
-        versions of Python agree on."""
+        """Return whether a node can be edited: an expression, statement or keyword argument outside
+        of f-strings, whose parts have no position that all versions of Python agree on."""
         above: ast.AST | None = node
         while above is not None:
             if isinstance(above, ast.JoinedStr):
@@ -114,14 +116,16 @@ class SourceFile:
         return isinstance(node, ast.expr | ast.stmt | ast.keyword)
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
-        """Return the innermost statement that contains a node; None outside of all."""
+        """Return the innermost statement that contains a node, or the node itself if it is one;
+        None outside of all."""
         above: ast.AST | None = node
         while above is not None and not isinstance(above, ast.stmt):
             above = self.parents.get(above)
         return above
 
     def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the functions and classes that contain a node, the innermost first."""
+        """Yield the functions and classes around a node, without the node itself, the innermost
+        first."""
         above = self.parents.get(node)
         while above is not None:
             if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -135,14 +139,16 @@ class SourceFile:
         return sorted(found, key=lambda one: (one.lineno, one.col_offset))
 
     def statement_at(self, line: int) -> ast.stmt | None:
-        """Return the innermost statement that covers a line, from 1; None if there is none."""
+        """Return the statement of fewest lines that covers a line, counted from 1, the first of
+        several; None if there is none."""
         covering = [
             one for one in self.statements if one.lineno <= line <= (one.end_lineno or one.lineno)
         ]
         return min(covering, key=line_count, default=None)
 
     def apply(self, edits: Iterable[Edit]) -> str:
-        """Return the text with edits that do not overlap.
+        """Return the text with edits applied, in any order; an edit that is given twice is applied
+        once.
 
         Raises:
             ValueError: two edits overlap.
@@ -156,12 +162,13 @@ class SourceFile:
         return "".join([*out, self.text[at:]])
 
     def with_text(self, text: str) -> SourceFile:
-        """Return the file with another text."""
+        """Return a copy of this `SourceFile` with another text; nothing is written."""
         return SourceFile(self.path, text, self.encoding)
 
 
 def line_count(node: ast.stmt) -> int:
-    """Return the number of lines behind the first one of a statement."""
+    """Return the number of lines of a statement after its first one: 0 for a statement on one
+    line."""
     return (node.end_lineno or node.lineno) - node.lineno
 
 
@@ -217,5 +224,5 @@ def unified_diff(path: Path, before: str, after: str, folder: Path) -> str:
 
 
 def encode_files(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
-    """Return the bytes of files."""
+    """Return path → the file's text as bytes, in its own encoding."""
     return {path: one.text.encode(one.encoding) for path, one in files.items()}

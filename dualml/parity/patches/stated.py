@@ -11,8 +11,9 @@ from dualml.parity.patches.values import format_literal, is_same_setting, read_l
 
 
 def restore_stated(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings of the arguments that have another value under the same name in the
-    original: of an optimizer only the name of the setting is known."""
+    """Yield rewritings of the port's values of a setting (in arguments, defaults, …) that give it a
+    value which it has in the original. For a cause in the optimizer only the name of the setting is
+    known."""
     if site.original is None:
         return
     name = str(site.change["argument"]).partition(":")[2] or str(site.change["argument"])
@@ -35,8 +36,8 @@ def restore_stated(site: PatchSite) -> Iterator[Rewriting]:
 
 
 def named_values(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the values with a name in a file: keyword arguments, defaults, items of dictionaries,
-    assigned names."""
+    """Yield (name, value) for all values with a name in a file: keyword arguments, defaults of
+    parameters, items of dictionaries, assigned names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg:
             yield node.arg, node.value

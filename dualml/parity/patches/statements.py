@@ -11,8 +11,8 @@ from dualml.parity.patches.source import Edit, SourceFile
 
 
 def remove_statement(source: SourceFile, node: ast.stmt) -> Edit:
-    """Return the edit that removes a statement with its lines; ``pass`` stays where it is the only
-    one of its block."""
+    """Return the edit that removes a statement with its lines; it is replaced by ``pass`` if it is
+    the only one of its block, or shares its lines with others."""
     parent = source.parents.get(node)
     for name in ("body", "orelse", "finalbody"):
         if getattr(parent, name, None) == [node]:
@@ -34,8 +34,16 @@ def insert_statements(
     rank: float,
     edits: Sequence[Edit] = (),
 ) -> Iterator[Rewriting]:
-    """Yield the rewriting that writes statements of the original before or behind one of the
-    port."""
+    """Yield one rewriting that writes statements of the original, in the port's names, before or
+    after a statement of the port; nothing if they are not simple, use names that the port does not
+    know, or overlap ``edits``.
+
+    Args:
+        missing: the statements of the original.
+        anchor: the statement of the port.
+        before: whether they come before ``anchor``; else after it.
+        edits: further edits of the rewriting.
+    """
     port = site.port
     if not all(map(is_simple, missing)):
         return
@@ -58,7 +66,8 @@ def insert_statements(
 def replace_statements(
     site: PatchSite, translator: Translator, ours: ast.stmt, theirs: ast.stmt, rank: float
 ) -> Iterator[Rewriting]:
-    """Yield the rewriting that puts a statement of the original in place of one of the port."""
+    """Yield one rewriting that replaces statement ``theirs`` of the port by statement ``ours`` of
+    the original; nothing if they are not simple, or use names that the port does not know."""
     if is_simple(ours) and is_simple(theirs):
         try:
             text = translator.translate(ours, theirs)

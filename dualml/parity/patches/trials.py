@@ -42,11 +42,11 @@ Texts = Mapping[Path, bytes]
 
 @dataclass
 class Trials:
-    """Trials of patches of one side of a comparison.
+    """Runs trials of patches of one side of a comparison, the port.
 
     Attributes:
-        folder: of the comparison, with both traces.
-        job: of the comparison.
+        folder: folder of the comparison, with both traces.
+        job: job of the comparison.
         sides: both sides.
         home: folder for the trials.
         port: letter of the side that is patched.
@@ -62,12 +62,12 @@ class Trials:
 
     @cached_property
     def original(self) -> Trace:
-        """The trace of the first side, where no patch changes it."""
+        """The trace of the first side, which no patch of the second changes."""
         return read_trace(self.folder / "a")
 
     def prepare(self, texts: Texts) -> Path:
-        """Make the folder of the next trial, with the batch, the files of the side that stays, and
-        the patched sources ``texts``, and return it."""
+        """Make the folder of the next trial, with links to the batch and the files of the original,
+        the patched sources ``texts`` (file → content) and a job; return it."""
         self.count += 1
         begin_phase("patch", self.count)
         folder = self.home / f"trial-{self.count}"
@@ -82,8 +82,9 @@ class Trials:
         return folder
 
     def compare(self, folder: Path) -> ModelComparison | None:
-        """Run the port in the folder of a trial and judge it; None if it cannot be run. A first
-        side is run with the second one, which begins with its weights."""
+        """Run the port in the folder of a trial and compare it with the original; None if it cannot
+        be run. If the port is the first side, both sides are run, because the second begins with
+        its weights."""
         if self.port == "a":
             return self.compare_both(folder)
         try:
@@ -95,7 +96,7 @@ class Trials:
             return None
 
     def compare_both(self, folder: Path) -> ModelComparison | None:
-        """Run both sides in the folder of a trial and judge them; None if they cannot be run."""
+        """Run both sides in the folder of a trial and compare them; None if they cannot be run."""
         with np.load(folder / "inputs.npz", allow_pickle=False) as file:
             arrays = [file[name] for name in sorted(file.files)]
         (folder / "inputs.npz").unlink()  # a link, which the workers' job would write through
@@ -108,19 +109,20 @@ class Trials:
             return None
 
     def compare_all(self, several: Sequence[Texts]) -> list[tuple[Path, ModelComparison | None]]:
-        """Try several patches, as many at once as there are cores; return for each its folder and
-        what the comparison says."""
+        """Try several patches (file → content), `width` at once; return for each, in order, its
+        folder and its comparison, or None if it cannot be run."""
         folders = [self.prepare(texts) for texts in several]
         with ThreadPoolExecutor(self.width) as pool:
             return list(zip(folders, pool.map(self.compare, folders), strict=True))
 
     @property
     def width(self) -> int:
-        """Number of trials at once."""
+        """Number of trials at once: as many as there are usable cores, at most `MAX_TRIALS`."""
         return max(1, min(MAX_TRIALS, usable_cores()))
 
     def explain(self, folder: Path, seconds: float) -> dict[str, Any] | None:
-        """Search for causes of what is still different in the folder of a trial."""
+        """Search for causes of what is still different in the folder of a trial, for at most
+        ``seconds``; return the explanation, or None if the search failed."""
         own = self.job if self.port == "b" else read_json(folder / "job.json")
         job = {**own, "budget": min(self.job["budget"], seconds)}
         write_json(folder / "job.json", job)
@@ -128,5 +130,5 @@ class Trials:
 
     @staticmethod
     def discard(folder: Path) -> None:
-        """Delete the folder of a trial."""
+        """Delete the folder of a trial; errors are ignored."""
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,13 +24,14 @@ def read_literal(node: ast.AST) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number and no flag."""
+    """Return whether a value is an int or float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def has_value(written: Any, value: Any) -> bool:
-    """Return whether a literal of the source is a value: one number may stand for a list of equal
-    ones, and ``-inf`` or a number may be recorded as text."""
+    """Return whether a literal of the source, ``written``, means ``value``, numbers up to
+    `SAME_RTOL` and words in any case. One number may stand for a list of equal ones, and the value
+    of a number may be recorded as text (``-inf``)."""
     if isinstance(value, str) and is_number(written):
         try:
             value = float(value)
@@ -51,8 +52,8 @@ def has_value(written: Any, value: Any) -> bool:
 
 
 def written_forms(name: str, value: Any) -> list[Any]:
-    """Return the values that a port may write for the value of a setting of PyTorch: a momentum as
-    the other share, a flag as a word."""
+    """Return the values that a port may write for the value of a setting of PyTorch: the value, 1
+    minus a momentum or dropout probability, and words for a flag."""
     forms = [value]
     if name == "momentum" and is_number(value):
         forms.append(float(f"{1 - value:.9g}"))
@@ -66,8 +67,8 @@ def format_literal(value: Any, like: Any = None) -> str:
     """Return the source text of a value.
 
     Args:
-        like: the literal in whose place it is written: one number instead of a list of equal ones,
-            a tuple or a list, ``1.0`` or ``1``.
+        like: value of the literal that is replaced, whose form is kept: one number for a list of
+            equal ones, a list or a tuple, ``1`` for ``1.0``.
     """
     if isinstance(value, list | tuple):
         if is_number(like) and len(set(map(repr, value))) == 1:
@@ -86,13 +87,14 @@ def format_literal(value: Any, like: Any = None) -> str:
 
 
 def desired_texts(name: str, old: Any, value: Any, written: Any) -> Iterator[str]:
-    """Yield how the value of a setting is written in place of a literal, the likeliest first.
+    """Yield source texts that give a setting the value ``old`` in place of a literal, the likeliest
+    first.
 
     Args:
         name: the setting, as PyTorch names it.
         old: the value that the port should have.
         value: the value that it has, both as PyTorch counts.
-        written: the literal in the port, or the default of its parameter; None if unknown.
+        written: value of the literal in the port, or the default of its parameter; None if unknown.
     """
     shares = name in ("momentum", "p", "dropout_p") and is_number(old) and is_number(written)
     if shares and is_number(value) and not has_value(written, value):
@@ -114,12 +116,17 @@ def desired_texts(name: str, old: Any, value: Any, written: Any) -> Iterator[str
 
 
 def default_of(parameters: Any, name: str) -> Any:
-    """Return the default of a parameter; None if it has none or is unknown."""
+    """Return the default of the parameter ``name``; None if it has none or is unknown.
+
+    Args:
+        parameters: name → default of a function's parameters, or None.
+    """
     value = (parameters or {}).get(name)
     return None if value == REQUIRED else value
 
 
 def is_same_setting(name: str, other: str) -> bool:
-    """Return whether two names of settings, of any framework, mean the same."""
+    """Return whether two names of settings, of any framework, mean the same; all names with ``eps``
+    do."""
     x, y = setting_key(name), setting_key(other)
     return x == y or ("eps" in x and "eps" in y)

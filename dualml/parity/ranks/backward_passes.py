@@ -25,10 +25,11 @@ class BackwardPasses:
     """The gradients of the backward passes of one run of a step.
 
     Args:
-        note: records a tensor or array under ``local/NAME``, from the second pass on with the
-            number of the pass, ``local/NAME#2``.
+        note: function that records a tensor or array under a name: ``local/NAME``, from the second
+            pass on with the number of the pass, ``local/NAME#2``.
         sizes: name of a parameter → number of its elements.
-        keeps_all: whether every pass is recorded as it comes, as for one of several ranks.
+        keeps_all: whether every pass of every parameter is recorded as it comes, as for one of
+            several ranks; else large models, and later passes of large parameters, are left out.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class BackwardPasses:
         self.watches = keeps_all or sum(sizes.values()) <= MAX_ELEMENTS
 
     def add(self, name: str, gradient: Any, copy: Callable[[], Array]) -> None:
-        """Take the gradient of one pass.
+        """Record the gradient of one pass for the parameter ``name``, or keep it until `finish` or
+        a second pass decides whether it is recorded.
 
         Args:
-            gradient: tensor or array.
-            copy: returns it as an array of its own.
+            gradient: the gradient as a tensor or array.
+            copy: returns a copy of it as an array.
         """
         if not self.watches:
             return
@@ -66,7 +68,8 @@ class BackwardPasses:
         self.note(f"local/{name}" + (f"#{count}" if count > 1 else ""), gradient)
 
     def finish(self, name: str, view: Callable[[], Array]) -> None:
-        """Record a parameter's one pass if the update has another gradient.
+        """Record the gradient of a parameter's only pass if the update has another gradient; do
+        nothing if it is the same or was recorded.
 
         Args:
             view: returns the gradient of the update.

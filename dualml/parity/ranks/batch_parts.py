@@ -24,8 +24,8 @@ Array = NDArray[Any]
 
 
 def split_by_inputs(recordings: Sequence[RankRecording], step: int) -> list[list[RankRecording]]:
-    """Return the ranks in groups that had the same inputs in a step, in the order of the ranks:
-    each group has one part of the batch."""
+    """Return the ranks in groups that had the same inputs in a step: each group has one part of the
+    batch. Groups, and the ranks in them, are in the order of ``recordings``."""
     groups: dict[tuple[str, ...], list[RankRecording]] = {}
     for one in recordings:
         inputs = one.trace.inputs[step - 1] if 0 < step <= len(one.trace.inputs) else []
@@ -36,8 +36,13 @@ def split_by_inputs(recordings: Sequence[RankRecording], step: int) -> list[list
 def join_outputs(
     parts: Sequence[Sequence[RankRecording]], step: int, name: str, interleaved: bool
 ) -> Array | None:
-    """Return the whole output of a module; None if it is not known how the ranks' ones lie in
-    it."""
+    """Return the whole output of a module in a step, joined from the parts of the batch; None if it
+    is not known how the ranks' outputs lie in it.
+
+    Args:
+        parts: the ranks in groups, see `split_by_inputs`.
+        interleaved: whether the parts have samples in turn, not one part after the other.
+    """
     outputs = [share_output(part, step, name) for part in parts]
     known = [one for one in outputs if one is not None]
     if len(known) < len(outputs) or not known:
@@ -48,7 +53,12 @@ def join_outputs(
 
 
 def join_parts(parts: Sequence[Array], interleaved: bool) -> Array | None:
-    """Return the parts of a batch joined along their first axis; None if they do not fit."""
+    """Return the parts of a batch joined along their first axis; None if their shapes do not fit.
+
+    Args:
+        interleaved: whether the parts have samples in turn, not one part after the other; they must
+            then be equally long.
+    """
     joined = join_batch(parts)
     if joined is None or not interleaved:
         return joined
@@ -58,9 +68,9 @@ def join_parts(parts: Sequence[Array], interleaved: bool) -> Array | None:
 
 
 def share_output(part: Sequence[RankRecording], step: int, name: str) -> Array | None:
-    """Return the output of a module on ranks that have the same inputs: put together by their
-    places, or the same everywhere, or cut into features as the module's weight is; None if it is
-    none of these."""
+    """Return the output of a module in a step on ranks that have the same inputs: the last stage's
+    in a pipeline, assembled by recorded places, the copy that all ranks have, or joined along the
+    features as the module's weight is divided. None if it is none of these."""
     found = find_parts(part, "forward", step, name)
     if not found:
         return None
@@ -76,8 +86,8 @@ def share_output(part: Sequence[RankRecording], step: int, name: str) -> Array |
 def join_features(
     part: Sequence[RankRecording], found: Sequence[RankArray], module: str
 ) -> Array | None:
-    """Return outputs joined along their last axis, where the rows of the module's weight are
-    divided among the ranks; None if they are not."""
+    """Return outputs joined along their last axis, if the rows of the module's weight are divided
+    among the ranks in the same way; else None."""
     weights = find_parts(part, "parameters", 0, f"{module}.weight")
     if len(weights) != len(found) or not is_sharded(weights):
         return None
@@ -90,7 +100,8 @@ def join_features(
 
 
 def is_pipeline(recordings: Sequence[RankRecording]) -> bool:
-    """Return whether no two ranks have a parameter of the same name."""
+    """Return whether there are several ranks and no two of them have a trained parameter of the
+    same name."""
     names = [t.name for one in recordings for t in one.trace.tensors if t.trained]
     return len(recordings) > 1 and len(names) == len(set(names))
 
@@ -98,8 +109,14 @@ def is_pipeline(recordings: Sequence[RankRecording]) -> bool:
 def hash_inputs(
     parts: Sequence[Sequence[RankRecording]], step: int, interleaved: bool
 ) -> list[str]:
-    """Return the digests of the whole inputs of a step, those that differ between the parts joined
-    along their first axis."""
+    """Return the digest of each whole input of a step; an input that differs between the parts of
+    the batch is joined along its first axis, or the first part's digest counts if it cannot be
+    joined.
+
+    Args:
+        parts: the ranks in groups, see `split_by_inputs`.
+        interleaved: whether the parts have samples in turn, not one part after the other.
+    """
     hashes = [list(part[0].trace.inputs[step - 1]) for part in parts]
     whole = []
     for i in range(max(map(len, hashes))):
@@ -115,8 +132,8 @@ def hash_inputs(
 
 
 def average_losses(parts: Sequence[Sequence[RankRecording]], step: int) -> Array | None:
-    """Return the mean of the losses of all parts of a batch, with the weights that the script gave
-    them; None if none was recorded."""
+    """Return the mean of the losses of all parts of a batch, in float64, with the weights that the
+    script gave them (1 if none); None if no loss was recorded or all weights are 0."""
     values, weights = [], []
     for part in parts:
         for one in reversed(part):  # of a pipeline the last stage has it

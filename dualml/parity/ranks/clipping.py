@@ -31,11 +31,12 @@ MAX_GROUPS = 4
 
 @dataclass(frozen=True)
 class Clipping:
-    """Gradients of all parameters, before and after what one side does with them.
+    """Gradients of all parameters by name, before and after the suspect unscales and clips them.
 
     Attributes:
-        raw: of the suspect's backward passes together.
-        right, own: of the updates of reference and suspect.
+        evidence: the two sides.
+        raw: the suspect's gradients, added up over its backward passes.
+        right, own: gradients with which reference and suspect update.
     """
 
     evidence: RankEvidence
@@ -44,14 +45,19 @@ class Clipping:
     own: NamedGradients
 
     def norm(self, gradients: NamedGradients) -> float:
-        """Return the norm of all gradients together."""
+        """Return the Euclidean norm of all these gradients together."""
         return total_norm(iter(gradients.values()))
 
     def find(
         self, predict: Callable[[str], Wide], values: Mapping[str, object]
     ) -> RankFinding | None:
-        """Return the finding that the suspect's gradients are predicted, by name; None if that
-        gives none of those that differ."""
+        """Return the finding of how many of the suspect's differing gradients ``predict`` gives;
+        None if it gives none of them.
+
+        Args:
+            predict: returns the predicted gradient of a parameter's name.
+            values: values for the finding's sentence.
+        """
         outside = self.evidence.names_outside("gradient")
         predicted = {name: predict(name) for name in outside if name in self.raw}
         count = self.evidence.count_agreeing("gradient", predicted)
@@ -60,13 +66,20 @@ class Clipping:
 
     def find_scaled(self, share: float, values: Mapping[str, object]) -> RankFinding | None:
         """Return the finding that the suspect's gradients are those of its passes times ``share``;
-        None if that gives none of those that differ."""
+        None if that gives none of those that differ.
+
+        Args:
+            values: values for the finding's sentence.
+        """
         return self.find(lambda name: share * self.raw[name], values)
 
 
 def find_clipping(evidence: RankEvidence) -> Clipping | None:
-    """Return the gradients of the suspect before and after; None if they are too large, belong to
-    several ranks, or if the updates have those of the passes."""
+    """Return the suspect's gradients before and after it unscales and clips them.
+
+    None if it has several ranks, if no gradient differs, if the gradients are too large to be read
+    or not finite, or if no gradients of its passes were recorded besides those of the update.
+    """
     if evidence.suspect.ranks > 1 or not evidence.names_outside("gradient"):
         return None
     pairs = evidence.pairs_of_all()
@@ -82,8 +95,8 @@ def find_clipping(evidence: RankEvidence) -> Clipping | None:
 
 
 def sum_passes(side: TraceSide, step: int, gradients: NamedGradients) -> dict[str, Wide] | None:
-    """Return the gradients of all passes together, those of the update where none was recorded;
-    None if none was recorded at all."""
+    """Return the gradients of all backward passes of a step added up, by name; those in
+    ``gradients`` for a parameter of which none was recorded. None if none was recorded at all."""
     found = {name: side.find_passes(step, name) for name in gradients}
     if not any(found.values()):
         return None
@@ -96,8 +109,8 @@ def sum_passes(side: TraceSide, step: int, gradients: NamedGradients) -> dict[st
 
 
 def common_factor(x: NamedGradients, y: NamedGradients) -> float | None:
-    """Return the number by which all of one side's gradients give the other's; None if there is
-    none."""
+    """Return the one number by which all gradients of ``x`` are multiplied to give those of ``y``,
+    up to `ONE_FACTOR`; None if there is none or it is 0."""
     a, b = (np.concatenate([one[name].ravel() for name in x]) for one in (x, y))
     size = float(a @ a)
     factor = float(a @ b) / size if size else 0.0
@@ -105,7 +118,8 @@ def common_factor(x: NamedGradients, y: NamedGradients) -> float | None:
 
 
 def find_scale_of_loss(factor: float | None) -> float | None:
-    """Return a factor if it is a power of two that can be the scale of a loss."""
+    """Return the power of two that a factor is near to, if it can be the scale of a loss (at least
+    `MIN_LOSS_SCALE`); else None."""
     if factor is None or factor < MIN_LOSS_SCALE:
         return None
     scale = 2.0 ** round(math.log2(factor))
@@ -113,14 +127,16 @@ def find_scale_of_loss(factor: float | None) -> float | None:
 
 
 def round_norm(norm: float) -> float | None:
-    """Return a norm of two digits, as people clip to; None if it is none."""
+    """Return a norm rounded to two significant digits, as people choose norms to clip to; None if
+    it is not near such a number, or 0."""
     plain = float(f"{norm:.2g}") if norm else 0.0
     return plain if plain and is_near(norm, plain, NORM_RTOL) else None
 
 
 def unscaled_otherwise(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect divides its gradients by another number than the
-    scale of its loss, not twice by that scale."""
+    """Return what is explained if the suspect divides its gradients by a larger power of two than
+    the scale of its loss, but not by the square of that scale (`unscaled_twice`); None if nothing
+    is."""
     found = find_clipping(evidence)
     scales = None if found is None else find_scales(found)
     if found is None or scales is None or is_near(scales[1], scales[0] ** 2, NORM_RTOL):
@@ -133,8 +149,8 @@ def unscaled_otherwise(evidence: RankEvidence) -> RankFinding | None:
 
 
 def unscaled_twice(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect divides its gradients twice by the scale of its
-    loss."""
+    """Return what is explained if the suspect divides its gradients twice by the scale of its loss;
+    None if nothing is."""
     found = find_clipping(evidence)
     scales = None if found is None else find_scales(found)
     if found is None or scales is None or not is_near(scales[1], scales[0] ** 2, NORM_RTOL):
@@ -144,16 +160,16 @@ def unscaled_twice(evidence: RankEvidence) -> RankFinding | None:
 
 
 def find_scales(found: Clipping) -> tuple[float, float] | None:
-    """Return the scale of the suspect's loss and the other power of two by which it divides; None
-    if there are none."""
+    """Return the scale of the suspect's loss and the power of two by which it really divides its
+    gradients; None if either is not found or both are equal."""
     scale = find_scale_of_loss(common_factor(found.right, found.raw))
     divisor = find_scale_of_loss(common_factor(found.own, found.raw))
     return (scale, divisor) if scale and divisor and scale != divisor else None
 
 
 def clipped_while_scaled(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect clips its gradients while they have the scale of the
-    loss, and divides by that afterwards."""
+    """Return what is explained if the suspect clips its gradients while they still have the scale
+    of the loss, and divides by that afterwards; None if nothing is."""
     found = find_clipping(evidence)
     if found is None or common_factor(found.raw, found.own) is None:
         return None
@@ -173,8 +189,8 @@ def clipped_while_scaled(evidence: RankEvidence) -> RankFinding | None:
 
 
 def clipped_by_group(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect clips groups of parameters, or each alone, by their
-    own norms; the reference has one factor for all."""
+    """Return what is explained if the suspect clips groups of parameters, or each parameter alone,
+    by their own norms, and the reference scales all by one factor; None if nothing is."""
     found = find_clipping(evidence)
     if found is None or common_factor(found.raw, found.right) is None:
         return None
@@ -203,7 +219,8 @@ def clipped_by_group(evidence: RankEvidence) -> RankFinding | None:
 
 
 def clipped_by_value(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect cuts each element of its gradients at one value."""
+    """Return what is explained if the suspect limits each element of its gradients to one absolute
+    value; None if nothing is."""
     found = find_clipping(evidence)
     if found is None:
         return None
@@ -215,8 +232,8 @@ def clipped_by_value(evidence: RankEvidence) -> RankFinding | None:
 
 
 def clipped_with_other_term(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if both sides clip to one norm, and add other terms to the norm that
-    they divide by."""
+    """Return what is explained if both sides clip to the same norm, but add another small term (one
+    of `TERMS`) to the norm that they divide by; None if nothing is."""
     found = find_clipping(evidence)
     if found is None:
         return None
@@ -241,7 +258,7 @@ def clipped_with_other_term(evidence: RankEvidence) -> RankFinding | None:
 
 def raised_to_norm(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect scales gradients of a smaller norm up to the norm to
-    which it clips larger ones."""
+    which it clips larger ones; None if nothing is."""
     found = find_clipping(evidence)
     if found is None:
         return None
@@ -255,7 +272,8 @@ def raised_to_norm(evidence: RankEvidence) -> RankFinding | None:
 
 
 def clipped_to_other_norm(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if both sides clip all gradients together, to other norms."""
+    """Return what is explained if both sides clip all gradients together, but to different norms;
+    None if nothing is."""
     found = find_clipping(evidence)
     if found is None or common_factor(found.raw, found.own) is None:
         return None

@@ -30,8 +30,12 @@ CLIP_EPSILON = 1e-6
 def find_contributions(
     side: TraceSide, step: int, names: Sequence[str]
 ) -> dict[str, dict[Origin, Wide]]:
-    """Return name of a parameter → origin → gradient in float64, of parameters to which all ranks
-    and micro-batches contribute; of a large model only of some."""
+    """Return name of a parameter → origin (rank, number of the backward pass) → its gradient as
+    float64.
+
+    Parameters that do not have the same origins as all others together are left out, and so are
+    those after the first `MAX_ELEMENTS` elements of a large model.
+    """
     found: dict[str, dict[Origin, Wide]] = {}
     size = 0
     for name in names:
@@ -47,7 +51,8 @@ def find_contributions(
 def predict_mean(
     contributions: Mapping[str, Mapping[Origin, Wide]], weights: Mapping[Origin, float]
 ) -> dict[str, Wide]:
-    """Return the weighted means of contributions by name of a parameter."""
+    """Return name of a parameter → weighted mean of its contributions; the weights of the origins
+    need not add up to 1."""
     return {
         name: average(list(parts.values()), [weights[origin] for origin in parts])
         for name, parts in contributions.items()
@@ -57,8 +62,15 @@ def predict_mean(
 def fit_weights(
     contributions: Mapping[str, Mapping[Origin, Wide]], targets: Mapping[str, Wide]
 ) -> dict[Origin, float] | None:
-    """Return the weights with which contributions add up to gradients, by least squares; None if
-    they do not, or if contributions are too few or alike to tell."""
+    """Return origin → weight with which the contributions add up to the gradients, by least
+    squares.
+
+    None if they do not, if there are fewer than two origins, or if the contributions are too few or
+    too alike to tell.
+
+    Args:
+        targets: name of a parameter → gradient.
+    """
     names = [name for name in contributions if name in targets]
     origins = list(next(iter(contributions.values()), ()))
     if not names or len(origins) < 2:
@@ -78,8 +90,8 @@ def fit_weights(
 
 
 def mean_of_means(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect averages its ranks and micro-batches equally, and
-    the reference weighs them by numbers of tokens."""
+    """Return what is explained if the suspect averages its ranks and micro-batches equally, and the
+    reference weighs them by numbers of tokens or samples; None if nothing is."""
     step, pairs = evidence.step, evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, step, list(pairs))
     pairs = {name: pairs[name] for name in contributions}
@@ -115,8 +127,9 @@ def weigh_contributions(
     contributions: Mapping[str, Mapping[Origin, Wide]],
     shares: Mapping[Origin, float],
 ) -> list[str]:
-    """Return the names of the reference's gradients that the suspect's contributions give with
-    these weights of sum 1, where the suspect's own have one weight for all."""
+    """Return the names of the reference's gradients that equal the suspect's contributions weighted
+    by ``shares`` (of sum 1); empty if the suspect's own gradients are not its contributions with
+    one weight for all."""
     pairs = evidence.pairs("gradient", list(contributions))
     # The contributions of micro-batches may be divided by their number already.
     scale = find_scale(contributions, {n: y for n, (_, y) in pairs.items()})
@@ -132,8 +145,8 @@ def weigh_contributions(
 
 
 def count_rows(side: TraceSide, step: int, origins: Sequence[Origin]) -> dict[Origin, float] | None:
-    """Return origin → length of the model's output along its first axis; None if it was not
-    recorded for each of them."""
+    """Return origin → number of samples of that pass, the length of the model's output along its
+    first axis; None if it was not recorded for each of them."""
     found: dict[Origin, float] = {}
     traces = dict(side.traces_of_ranks())
     for rank, number in origins:
@@ -146,7 +159,8 @@ def count_rows(side: TraceSide, step: int, origins: Sequence[Origin]) -> dict[Or
 
 
 def is_inverse(shares: Mapping[Origin, float], rows: Mapping[Origin, float] | None) -> bool:
-    """Return whether weights are one divided by numbers of samples that are not all the same."""
+    """Return whether shares are proportional to one divided by the numbers of samples ``rows``;
+    False if these are unknown or all the same."""
     if rows is None or len(set(rows.values())) < 2 or not min(rows.values()):
         return False
     total = sum(1 / n for n in rows.values())
@@ -154,8 +168,9 @@ def is_inverse(shares: Mapping[Origin, float], rows: Mapping[Origin, float] | No
 
 
 def find_part(side: TraceSide, shares: Mapping[Origin, float]) -> tuple[int, int] | None:
-    """Return which of a micro-batch's backward passes has a share that is smaller by the number of
-    micro-batches, and how many passes each has; None if that is not what the shares are."""
+    """Return (number of the pass, number of passes) if each micro-batch has several backward
+    passes, and one of them, counted from 1, has a share that is smaller by the number of
+    micro-batches than the others'; None if the shares are not like that."""
     micro = side.micro_batches
     passes = max(number for _, number in shares)
     if micro < 2 or passes % micro or passes == micro or len(shares) != passes * side.ranks:
@@ -176,7 +191,8 @@ def find_part(side: TraceSide, shares: Mapping[Origin, float]) -> tuple[int, int
 
 def part_undivided(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if one part of the suspect's loss, which has a backward pass of its
-    own, is not divided by the number of micro-batches, and the others are."""
+    own, is not divided by the number of micro-batches, and the other parts are; None if nothing
+    is."""
     pairs = evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
     fitted = fit_weights(contributions, {n: pairs[n][0] for n in contributions})
@@ -202,8 +218,8 @@ def part_undivided(evidence: RankEvidence) -> RankFinding | None:
 def find_scale(
     contributions: Mapping[str, Mapping[Origin, Wide]], recorded: Mapping[str, Wide]
 ) -> float | None:
-    """Return the one weight of all contributions with which they add up to the recorded gradients;
-    None if they do not."""
+    """Return the one number by which the sum of all contributions is multiplied to give the
+    recorded gradients, by name of a parameter; None if there is none."""
     sums = {name: np.sum(list(parts.values()), axis=0) for name, parts in contributions.items()}
     x = np.concatenate([value.ravel() for value in sums.values()])
     y = np.concatenate([recorded[name].astype(np.float64).ravel() for name in sums])
@@ -213,8 +229,8 @@ def find_scale(
 
 
 def not_reduced(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's ranks have different gradients, whose mean or sum
-    is the reference's: they were not exchanged."""
+    """Return what is explained if the suspect's ranks update with different gradients, whose mean
+    or sum is the reference's gradient: they were not exchanged. None if nothing is."""
     explained, names, how = 0, [], {"mean": 0, "sum": 0}
     for name, (x, _) in evidence.pairs("gradient").items():
         parts = evidence.suspect.find_parts("gradient", evidence.step, name)
@@ -234,8 +250,9 @@ def not_reduced(evidence: RankEvidence) -> RankFinding | None:
 
 
 def clipped_before_reduction(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's ranks clip their gradients by their own norms, and
-    exchange them afterwards."""
+    """Return what is explained if the suspect's ranks clip their gradients by their own norms
+    before they exchange them; None if that explains no more than half of the differing
+    gradients."""
     every = evidence.pairs_of_all() or {}
     contributions = find_contributions(evidence.suspect, evidence.step, list(every))
     ranks = sorted({rank for parts in contributions.values() for rank, _ in parts})

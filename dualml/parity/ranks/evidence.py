@@ -31,14 +31,15 @@ MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class TraceSide:
-    """One of two traces.
+    """One of two traces that are compared, with the traces of its ranks.
 
     Attributes:
-        name: of the side, as the verdict calls it.
-        trace: the whole one.
-        recordings: those of its ranks; empty if one process recorded it.
+        name: name of the side in verdicts.
+        trace: the trace of the whole training.
+        recordings: the traces of its ranks; empty if one process recorded it.
         names: name of a parameter on the first side → its name here.
-        changes: name on the first side → how an array of this side is converted to its layout.
+        changes: name on the first side → how an array of this side is converted to the first side's
+            layout, such as ``transpose``.
         calls: number of calls of the model in the first step of one process, where they are joined
             in `trace`; 0: as many as in `trace`.
     """
@@ -57,7 +58,7 @@ class TraceSide:
 
     @cached_property
     def micro_batches(self) -> int:
-        """Number of calls of the model in the first step of one rank."""
+        """Number of calls of the model in the first step of one rank, at least 1."""
         first = self.recordings[0].trace if self.recordings else self.trace
         return max(0 if self.recordings else self.calls, count_calls(first), 1)
 
@@ -67,8 +68,8 @@ class TraceSide:
         return head + slash + self.names.get(parameter, parameter)
 
     def find_array(self, phase: str, step: int, name: str) -> Array | None:
-        """Return the whole array of a name of the first side, in that side's layout; None if there
-        is none."""
+        """Return the whole array that has this name on the first side, converted to the first
+        side's layout; None if there is none."""
         array = self.trace.find_array(phase, step, self.own_name(name))
         change = self.changes.get(name.rpartition("/")[2], "")
         if array is None or not change:
@@ -77,21 +78,25 @@ class TraceSide:
         return apply_change(array, change, shape) if can_apply(change, array, array.size) else array
 
     def find_weight_before(self, step: int, name: str) -> Array | None:
-        """Return a parameter as it was before the update of a step; None if it was not recorded."""
+        """Return a parameter as it was before the update of step ``step``, from 1, in the first
+        side's layout; None if it was not recorded."""
         phase = "parameters" if step == 1 else "update"
         return self.find_array(phase, step - 1, name)
 
     def find_parts(self, phase: str, step: int, name: str) -> list[RankArray]:
-        """Return what the ranks have of an array under a name of the first side; none if their
-        layout is another than that side's."""
+        """Return each rank's part of the array that has this name on the first side; empty if this
+        side's layout differs from the first side's."""
         if self.changes.get(name.rpartition("/")[2]):
             return []
         return find_parts(self.recordings, phase, step, self.own_name(name))
 
     def find_passes(self, step: int, name: str) -> list[tuple[int, int, Array]]:
         """Return the gradients of a parameter before micro-batches were added up, clipped, or
-        exchanged: rank, number of the backward pass, array; empty for shards, and for one process
-        whose only pass gave the gradient of the update."""
+        exchanged, as (rank, number of the backward pass from 1, array).
+
+        Empty for shards, if this side's layout differs from the first side's, if no gradient of the
+        update was recorded, and for one process whose only pass gave the gradient of the update.
+        """
         own, found = self.own_name(name), []
         key = array_key("gradient", step, own)
         if self.changes.get(name) or key not in self.trace.arrays:
@@ -107,12 +112,12 @@ class TraceSide:
         return found
 
     def traces_of_ranks(self) -> list[tuple[int, Trace]]:
-        """Return each rank with its trace; 0 and the trace itself of one process."""
+        """Return (rank, its trace) for each rank; ``[(0, trace)]`` for one process."""
         return [(one.facts.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
 
     def weights_of_losses(self, step: int) -> dict[tuple[int, int], float]:
-        """Return (rank, number of the micro-batch) → weight that the script gave its loss; empty
-        if it gave none."""
+        """Return (rank, number of the micro-batch from 1) → weight that the script gave its loss;
+        empty if it gave none."""
         key = ("weight", step, "losses")
         rows = [(rank, trace.find_array(*key)) for rank, trace in self.traces_of_ranks()]
         return {
@@ -123,8 +128,8 @@ class TraceSide:
         }
 
     def rates(self) -> list[Array]:
-        """Return the learning rates of each step, one for each group of parameters; empty if they
-        were not recorded."""
+        """Return for each step an array of the learning rates, one for each group of parameters;
+        empty if they were not recorded in all steps."""
         found = [self.trace.find_array("schedule", s + 1, "lr") for s in range(self.trace.steps)]
         return (
             [] if any(one is None for one in found) else [one for one in found if one is not None]
@@ -140,10 +145,9 @@ class RankEvidence:
         suspect: the side that may not be.
         outside: (phase, name) of the arrays of `step` that lie outside of rounding, with the first
             side's names.
-        step: the first step with such arrays.
-        margin: how many times the measured rounding still counts as equal.
-        limit: bytes of the gradients that are read at once; the largest ones of a large model are
-            left out.
+        step: the first step, from 1, with such arrays.
+        margin: how many rounding envelopes apart arrays still count as equal.
+        limit: bytes of the arrays that are read at once; the rest of a large model's are left out.
     """
 
     reference: TraceSide
@@ -160,8 +164,13 @@ class RankEvidence:
     def pairs(
         self, phase: str, names: Sequence[str] | None = None
     ) -> dict[str, tuple[Array, Array]]:
-        """Return name → arrays of reference and suspect, of those that both have with one shape;
-        None: all names outside of rounding."""
+        """Return name → arrays of reference and suspect in `step`, of those that both sides have
+        with one shape. Reading stops before the arrays exceed `limit` bytes, but the first is
+        always read.
+
+        Args:
+            names: names on the first side; None: all names of the phase outside of rounding.
+        """
         found: dict[str, tuple[Array, Array]] = {}
         size = 0
         for name in self.names_outside(phase) if names is None else names:
@@ -178,7 +187,7 @@ class RankEvidence:
         return found
 
     def parameters(self) -> list[str]:
-        """Return the names of all parameters of which both sides recorded a gradient."""
+        """Return the names of all parameters of which both sides recorded a gradient in `step`."""
         traces = (self.reference, self.suspect)
         return [
             name
@@ -190,8 +199,8 @@ class RankEvidence:
         ]
 
     def pairs_of_all(self) -> dict[str, tuple[Array, Array]] | None:
-        """Return name → both gradients of all parameters, for norms; None if they are too large
-        to be read at once."""
+        """Return name → gradients of reference and suspect, of all parameters that `parameters`
+        names; None if they exceed `limit` bytes or differ in shape."""
         every = self.parameters()
         arrays, step = self.reference.trace.arrays, self.step
         keys = [array_key("gradient", step, self.reference.own_name(name)) for name in every]
@@ -201,7 +210,8 @@ class RankEvidence:
         return found if len(found) == len(every) else None
 
     def agrees(self, phase: str, name: str, predicted: Array, recorded: Array) -> bool:
-        """Return whether a predicted array is the recorded one up to rounding."""
+        """Return whether a predicted array equals the recorded one up to rounding: within `margin`
+        measured envelopes, but at least `ROUNDING` and at most `MAX_ROUNDING` relative."""
         widths = [
             side.trace.envelope_width(phase, self.step, own)
             for side in (self.reference, self.suspect)
@@ -211,7 +221,8 @@ class RankEvidence:
         return gap(predicted, recorded) <= allowed
 
     def count_agreeing(self, phase: str, predicted: Mapping[str, Array]) -> int:
-        """Return how many of the arrays outside of rounding are predicted up to rounding."""
+        """Return how many of the predicted arrays, by name, equal the suspect's up to rounding;
+        names that are not outside of rounding do not count."""
         pairs = self.pairs(phase)
         return sum(
             self.agrees(phase, name, value, pairs[name][1])
@@ -233,10 +244,10 @@ def count_bytes(arrays: Mapping[str, Array], key: str) -> int:
 
 
 def total_norm(arrays: Iterator[Array]) -> float:
-    """Return the Euclidean norm of all elements of several arrays together."""
+    """Return the Euclidean norm of all elements of several arrays together, computed in float64."""
     return math.sqrt(sum(float((one.astype(np.float64) ** 2).sum()) for one in arrays))
 
 
 def is_near(value: float, expected: float, rtol: float = FACTOR_RTOL) -> bool:
-    """Return whether a number is another one up to a relative tolerance."""
+    """Return whether ``value`` differs from ``expected`` by at most ``rtol`` times the latter."""
     return abs(value - expected) <= rtol * abs(expected)

@@ -21,10 +21,11 @@ from dualml.parity.ranks.unpredicted import describe_places
 
 
 def read_whole_trace(folder: Path) -> Trace:
-    """Read a trace, or gather those of all ranks if that was not done.
+    """Read the whole trace in a folder; if there are only the traces of ranks, gather these in
+    memory.
 
     Raises:
-        UserError: no trace, or traces of ranks that do not fit together.
+        UserError: there is no trace, or traces of ranks that do not fit together.
     """
     if not (folder / HEAD).is_file() and has_ranks(folder):
         return gather_ranks(read_ranks(folder))
@@ -32,16 +33,23 @@ def read_whole_trace(folder: Path) -> Trace:
 
 
 def read_recordings(folder: Path, trace: Trace) -> list[RankRecording]:
-    """Return what each rank recorded of a trace in a folder; empty if one process recorded it, or
-    the ranks' folders were not copied with it."""
+    """Return what each rank recorded of a whole trace in a folder; empty if one process recorded
+    it, or if the ranks' folders are not there."""
     return read_ranks(folder) if RANKS in trace.environment and has_ranks(folder) else []
 
 
 def align_batches(
     a: Trace, b: Trace, recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]]
 ) -> tuple[Trace, Trace]:
-    """Return two traces in which the model is called equally often and, if possible, the batch has
-    one order: if the ranks' blocks are not the other side's batch, their samples in turn may be."""
+    """Return two traces with equally many calls of the model in a step and, if possible, with the
+    batch in one order.
+
+    If the numbers of calls differ, the calls of both are joined. If the inputs differ, the ranks'
+    samples are tried in turn (see `gather_folder`), and kept if the inputs then agree.
+
+    Args:
+        recordings: the traces of the ranks of each side; empty for one process.
+    """
     if count_calls(a) != count_calls(b):
         a, b = join_calls(a), join_calls(b)
     traces = [a, b]
@@ -59,13 +67,15 @@ def explain_comparison(
     recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]],
     calls: tuple[int, int] = (0, 0),
 ) -> ModelComparison:
-    """Return a comparison with sentences about the known mistakes that explain it, and about ranks
-    that do not have the same weights.
+    """Return a comparison with notes about the known mistakes that explain it, about optimizers
+    that start differently, and about ranks that do not have the same weights; an ``equal`` one
+    becomes ``different`` in the last two cases.
 
     Args:
-        traces: the two that were judged.
-        recordings: those of their ranks.
-        calls: how often each called the model in a step, before `align_batches` joined that.
+        traces: the two traces that were judged.
+        recordings: the traces of their ranks; empty for one process.
+        calls: how often each side called the model in a step, before `align_batches` joined the
+            calls; 0: as in the traces.
     """
     names = [{p["a"]: p["a"] for p in found.mapping}, {p["a"]: p["b"] for p in found.mapping}]
     changes = {p["a"]: p["change"] for p in found.mapping if p["change"]}
@@ -97,8 +107,9 @@ def explain_comparison(
 
 
 def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:
-    """Return for each side the first step after which ranks that have the same parameter have
-    different numbers in it, beyond rounding."""
+    """Return a note for each side on which ranks that have the same parameter have different
+    numbers in it, beyond rounding, with the first step after which they do (0: before the first);
+    empty if none do."""
     notes = []
     for side in sides:
         for step in range(side.trace.steps + 1 if side.recordings else 0):
@@ -113,8 +124,9 @@ def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:
 
 
 def find_worst_copy(side: TraceSide, step: int) -> tuple[str, int, float] | None:
-    """Return the parameter, rank and relative distance of the copy that is farthest from rank 0's
-    after a step (0: before the first); None if all are alike up to rounding."""
+    """Return (parameter, rank, relative distance) of the copy of a trained parameter that is
+    farthest from the first rank's after a step (0: before the first); None if all are equal up to
+    rounding."""
     phase = "update" if step else "parameters"
     rows = []
     trained = [t.name for one in side.recordings for t in one.trace.tensors if t.trained]

@@ -22,13 +22,13 @@ NORM_RTOL = 1e-4
 
 @dataclass(frozen=True)
 class RankFinding:
-    """The arrays that a hypothesis explains.
+    """The arrays that a hypothesis about a mistake explains.
 
     Attributes:
         explained: number of arrays that it predicts up to rounding.
         phase: the phase of these arrays.
-        values: placeholder → value of its sentence.
-        names: the arrays that it is about.
+        values: placeholder of the hypothesis's sentence → value.
+        names: names of the arrays that it is about.
         is_predicted: whether it was tested by predicting arrays; else it only fits which of them
             differ.
     """
@@ -41,8 +41,8 @@ class RankFinding:
 
 
 def find_factor(evidence: RankEvidence) -> tuple[float, int] | None:
-    """Return the factor from the reference's gradients to the suspect's that most of the differing
-    ones share, and how many do; None if there is none."""
+    """Return the factor by which the reference's gradients give the suspect's, and how many
+    gradients share it; None if it is not shared by more than half of those that differ."""
     factors = []
     for x, y in evidence.pairs("gradient").values():
         p, q = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
@@ -62,8 +62,13 @@ def find_factor(evidence: RankEvidence) -> tuple[float, int] | None:
 def explain_factor(
     evidence: RankEvidence, find_meaning: Callable[[RankEvidence, float], dict[str, Any] | None]
 ) -> RankFinding | None:
-    """Return what one factor explains if it is the number that ``find_meaning`` knows; that
-    returns the values of the sentence, or None."""
+    """Return what is explained by one factor between all gradients; None if there is no factor, if
+    it is 1, or if it is not the number that ``find_meaning`` looks for.
+
+    Args:
+        find_meaning: called with the evidence and the factor; returns the values of the sentence,
+            or None if the factor is another number.
+    """
     found = find_factor(evidence)
     if found is None or is_near(found[0], 1.0, ONE_FACTOR):
         return None
@@ -78,19 +83,21 @@ def explain_factor(
 
 
 def summed_over_ranks(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the number of ranks if the factor is that."""
+    """Return ``n``, the suspect's number of ranks, if the factor is that number; else None."""
     ranks = evidence.suspect.ranks
     return {"n": ranks} if ranks > 1 and is_near(factor, ranks) else None
 
 
 def divided_by_ranks(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the number of ranks if the factor is one divided by it."""
+    """Return ``n``, the suspect's number of ranks, if the factor is one divided by it; else
+    None."""
     ranks = evidence.suspect.ranks
     return {"n": ranks} if ranks > 1 and is_near(factor * ranks, 1.0) else None
 
 
 def summed_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the number of micro-batches if the factor is that."""
+    """Return ``n``, the suspect's number of micro-batches, if the factor is that number divided by
+    the reference's, or that number if both have as many; else None."""
     own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
     # With as many on both sides, only one may not divide.
     expected = own / other if own != other else own
@@ -98,14 +105,16 @@ def summed_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any
 
 
 def divided_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the number of micro-batches if the factor is one divided by it."""
+    """Return ``n``, the suspect's number of micro-batches, if the factor is the reference's number
+    divided by it, or one divided by it if both have as many; else None."""
     own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
     expected = other / own if own != other else 1 / own
     return {"n": own} if expected != 1 and is_near(factor, expected) else None
 
 
 def summed_over_batch(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the number of samples if the factor is that, or one divided by it."""
+    """Return ``n``, the number of samples, and ``summing``, the side that sums over them, if the
+    factor is that number or one divided by it; else None."""
     rows = evidence.rows()
     if rows < 2 or not (is_near(factor, rows) or is_near(factor * rows, 1.0)):
         return None
@@ -114,8 +123,8 @@ def summed_over_batch(evidence: RankEvidence, factor: float) -> dict[str, Any] |
 
 
 def other_token_count(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the numbers of tokens of both sides if the factor is their ratio, or that of all to
-    one."""
+    """Return ``own`` and ``rest``, two numbers of tokens whose ratio rest / own is the factor:
+    those of the two sides, or that of a side and 1; None if it is no such ratio."""
     sides = (evidence.reference, evidence.suspect)
     counts = [sum(side.weights_of_losses(evidence.step).values()) for side in sides]
     mine, other = counts[1], counts[0]
@@ -126,7 +135,9 @@ def other_token_count(evidence: RankEvidence, factor: float) -> dict[str, Any] |
 
 
 def loss_scale_left(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the scale of the loss if the factor, or one divided by it, is a power of two."""
+    """Return ``scale``, the scale of the loss, and ``scaling``, the side that keeps it in its
+    gradients, if the factor or one divided by it is a power of two of at least `MIN_LOSS_SCALE`;
+    else None."""
     scale = max(factor, 1 / factor) if factor > 0 else 0.0
     exponent = round(math.log2(scale)) if scale else 0
     if scale < MIN_LOSS_SCALE or not is_near(scale, 2.0**exponent):
@@ -136,8 +147,9 @@ def loss_scale_left(evidence: RankEvidence, factor: float) -> dict[str, Any] | N
 
 
 def clipped_norm(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return the norm of all gradients of the suspect if that is a number of two digits, and the
-    reference's is larger: one side clips."""
+    """Return ``norm`` and ``before``, the norm of all gradients of the suspect and of the
+    reference, if the first has two significant digits and is smaller, and the factor is their
+    ratio: the suspect clips. Else None."""
     every = evidence.pairs_of_all()
     if not every:
         return None
@@ -151,5 +163,5 @@ def clipped_norm(evidence: RankEvidence, factor: float) -> dict[str, Any] | None
 
 
 def unknown_factor(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
-    """Return no more values: the factor is all that is known."""
+    """Return an empty dict for every factor: nothing but the factor is known."""
     return {}

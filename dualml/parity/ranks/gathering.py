@@ -37,7 +37,7 @@ PARAMETER_PHASES = ("parameters", "gradient", "update", "state", "schedule")
 
 
 def gather_folder(folder: Path, *, interleaved: bool = False) -> Trace:
-    """Gather what all ranks recorded into a folder, and write the whole trace there.
+    """Gather what all ranks recorded into a folder, write the whole trace there, and return it.
 
     Args:
         interleaved: whether element i of the batch is that of rank i modulo their number, as
@@ -65,7 +65,8 @@ def gather_ranks(
         arrays: where the whole arrays go; None: into memory.
 
     Raises:
-        UserError: shapes of one parameter differ, or shards are missing.
+        UserError: the ranks have different numbers of steps, shapes of one parameter differ, or
+            shards are missing.
     """
     check_steps(recordings)
     recordings = [replace(one, trace=join_calls(one.trace)) for one in recordings]
@@ -122,15 +123,15 @@ def gather_ranks(
 
 
 def list_names(recordings: Sequence[RankRecording], phase: str, step: int) -> list[str]:
-    """Return the names of the arrays of a phase, of all ranks, each once in the order of the
-    ranks; the model's own outputs are the last ones."""
+    """Return the names of the arrays of a phase in a step that any rank has, each once in the order
+    of the ranks; the model's own outputs come last."""
     names = {name: None for one in recordings for name in one.trace.names(phase, step)}
     own = [name for name in names if name.startswith(OUTPUT)]
     return [name for name in names if name not in own] + own
 
 
 def list_tensors(recordings: Sequence[RankRecording]) -> Iterator[Tensor]:
-    """Yield all parameters and buffers with their whole shapes.
+    """Yield all parameters and buffers that any rank has, each once, with their whole shapes.
 
     Raises:
         UserError: two ranks have one with different shapes that are no shards.
@@ -152,7 +153,8 @@ def list_tensors(recordings: Sequence[RankRecording]) -> Iterator[Tensor]:
 
 
 def join_envelopes(recordings: Sequence[RankRecording]) -> dict[str, float] | None:
-    """Return for each array the largest width that a rank measured; None if one measured none."""
+    """Return key of an array → its largest rounding envelope on any rank; None if some rank
+    measured none."""
     widths: dict[str, float] = {}
     for one in recordings:
         if one.trace.envelope is None:

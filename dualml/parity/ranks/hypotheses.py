@@ -89,9 +89,11 @@ class RankHypothesis:
     """A mistake that could explain how two traces differ.
 
     Attributes:
-        key: of its sentence.
-        test: returns what it explains; None if it predicts none of the differing arrays.
-        cost: how little it says: of two that explain equally much, the cheaper one is meant.
+        key: key of its sentence, which is the message ``note.ranks_KEY``.
+        test: called with the evidence, returns what the mistake explains; None if it predicts none
+            of the differing arrays.
+        cost: how little the hypothesis says: of two that explain equally much, the one of smaller
+            cost is preferred.
     """
 
     key: str
@@ -102,7 +104,8 @@ class RankHypothesis:
 def factor_hypothesis(
     key: str, meaning: Callable[[RankEvidence, float], dict[str, Any] | None], cost: int
 ) -> RankHypothesis:
-    """Return the hypothesis that all gradients have one factor, with this meaning."""
+    """Return the hypothesis that all gradients of the suspect are the reference's times one factor,
+    which ``meaning`` recognises, see `explain_factor`."""
     return RankHypothesis(key, partial(explain_factor, find_meaning=meaning), cost)
 
 
@@ -111,7 +114,8 @@ def rate_hypothesis(
     meaning: Callable[[RankEvidence, list[float], list[float]], dict[str, Any] | None],
     cost: int,
 ) -> RankHypothesis:
-    """Return the hypothesis that learning rates differ, with this meaning."""
+    """Return the hypothesis that the learning rates of both sides differ in a way that ``meaning``
+    recognises, see `explain_rates`."""
     return RankHypothesis(key, partial(explain_rates, find_meaning=meaning), cost)
 
 
@@ -168,10 +172,11 @@ HYPOTHESES = (
 
 @dataclass(frozen=True)
 class TestedHypothesis:
-    """A hypothesis that explains something.
+    """A hypothesis that explains some of the differing arrays.
 
     Attributes:
-        evidence: names the side that has the mistake.
+        finding: what it explains.
+        evidence: the two sides, of which the suspect has the mistake.
     """
 
     hypothesis: RankHypothesis
@@ -180,13 +185,13 @@ class TestedHypothesis:
 
     @property
     def rank_key(self) -> tuple[int, int, int]:
-        """Order among others: most arrays, then the one that says most, then on the side with more
-        ranks."""
+        """Sort key, the best hypothesis first: most arrays explained, then smallest cost, then the
+        suspect with more ranks."""
         ranks = self.evidence.suspect.ranks
         return -self.finding.explained, self.hypothesis.cost, -ranks
 
     def make_note(self) -> Note:
-        """Return its sentence as a note."""
+        """Return the note of the hypothesis's sentence, with the names of both sides."""
         sides = {
             "suspect": self.evidence.suspect.name,
             "reference": self.evidence.reference.name,
@@ -197,8 +202,12 @@ class TestedHypothesis:
 def run_hypotheses(
     evidences: Sequence[RankEvidence], table: Sequence[RankHypothesis] = HYPOTHESES
 ) -> list[TestedHypothesis]:
-    """Return the hypotheses that explain arrays, the best one first; of each the side that it fits
-    better."""
+    """Return the hypotheses that explain arrays, the best one first; each once, with the evidence
+    that it explains best.
+
+    Args:
+        evidences: the same two sides with either one as the suspect.
+    """
     found = [
         TestedHypothesis(one, finding, evidence)
         for one in table
@@ -212,8 +221,13 @@ def run_hypotheses(
 
 
 def describe_hypotheses(tested: Sequence[TestedHypothesis]) -> list[Note]:
-    """Return the sentences about the best hypothesis, how it was tested, which parameters it
-    concerns, and others of which none says less than it does."""
+    """Return notes about the best hypothesis, how it was tested, and which parameters it concerns,
+    and about up to `MAX_OTHERS` others that say as much, or explain another phase; empty if there
+    is none.
+
+    Args:
+        tested: the hypotheses, the best one first.
+    """
     if not tested:
         return []
     best, evidence = tested[0], tested[0].evidence

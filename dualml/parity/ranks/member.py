@@ -25,8 +25,10 @@ class GroupAccess:
     """A group of ranks, as a framework gives it.
 
     Attributes:
-        rank, size: number of this rank in the group, from 0, and of all ranks.
-        maximum: returns the largest of the numbers that all ranks give; every rank must call it.
+        rank: number of this rank in the group, from 0.
+        size: number of all ranks.
+        maximum: function that returns the largest of the whole numbers that all ranks call it with;
+            every rank must call it.
     """
 
     rank: int
@@ -35,18 +37,19 @@ class GroupAccess:
 
 
 class RankMember:
-    """A process as one of the ranks that record together.
+    """A process as one of the ranks that record together. Making it waits for all ranks, and
+    deletes what an earlier recording left.
 
     Args:
         group: the ranks, all of which make this object at the same time.
-        folder: for the whole trace; each rank writes to a folder of its own in it.
+        folder: folder for the whole trace; each rank writes to a folder of its own in it.
         planned: number of steps to record.
 
     Attributes:
         places: ``PHASE/NAME`` → place of this rank's array in the whole one.
 
     Raises:
-        UserError: there is no folder.
+        UserError: ``folder`` is None.
     """
 
     def __init__(self, group: GroupAccess, folder: Path | None, planned: int) -> None:
@@ -64,20 +67,21 @@ class RankMember:
         )
 
     def agree(self, value: bool) -> bool:
-        """Return whether ``value`` is true on any rank; every rank must call it."""
+        """Return whether ``value`` is true on any rank; waits for all ranks, each of which must
+        call it."""
         return bool(self.group.maximum(int(value)))
 
     def write(self, trace: Trace, complete: bool, wait: float) -> None:
-        """Write how far this rank came, after its trace; rank 0 gathers the traces of all as soon
-        as they are complete.
+        """Write ``rank.json``, which says how far this rank came, after its trace was written. If
+        the trace is complete, rank 0 also waits for those of the other ranks and gathers them.
 
         Args:
             wait: seconds that rank 0 waits for the next step of another rank; 0: it does not gather
                 the traces, because the ranks have no folder in common.
 
         Raises:
-            UserError: ``wait`` is no number of seconds, a rank does not complete its trace, or they
-                do not fit together.
+            UserError: ``wait`` is no number of seconds, a rank does not complete its trace, or the
+                traces do not fit together.
         """
         if not 0 <= wait < float("inf"):
             raise UserError(f"wait must be a number of seconds, at least 0; received {wait}")

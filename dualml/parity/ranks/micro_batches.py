@@ -16,11 +16,11 @@ from dualml.parity.ranks.shards import join_batch
 
 
 def join_calls(trace: Trace) -> Trace:
-    """Return a trace whose model is called once in each step, with the outputs of several calls
-    joined along the first axis.
+    """Return a copy of a trace whose model is called once in each step, with the outputs of several
+    calls joined along the first axis when they are read; operations are left out.
 
-    A module that each of these calls uses several times keeps as many outputs. A step in which
-    some module is not used equally often by each call stays as it is.
+    A module that each of these calls uses several times keeps as many outputs. A step in which some
+    module is not used equally often by each call stays as it is.
     """
     arrays, order = LazyArrays(), []
     envelope = None if trace.envelope is None else dict(trace.envelope)
@@ -45,8 +45,8 @@ def join_calls(trace: Trace) -> Trace:
 def add_lazily(
     arrays: LazyArrays, key: str, source: Mapping[str, NDArray[Any]], keys: Sequence[str]
 ) -> None:
-    """Add the arrays under ``keys``, joined along their first axis, under one key; the first alone
-    if they do not fit."""
+    """Add to ``arrays``, under ``key``, the arrays of ``source`` under ``keys``, joined along their
+    first axis when they are read; the first one alone if their shapes do not fit."""
     shapes = [array_shape(source, one) for one in keys]
     fit = len(keys) > 1 and len({shape[1:] for shape in shapes}) == 1 and all(shapes)
     if fit:
@@ -57,16 +57,17 @@ def add_lazily(
 
 
 def read_joined(source: Mapping[str, NDArray[Any]], keys: Sequence[str]) -> NDArray[Any]:
-    """Read arrays that fit, and return them joined along their first axis."""
+    """Read the arrays under ``keys``, whose shapes must fit, and return them joined along their
+    first axis."""
     joined = join_batch([source[key] for key in keys])
     assert joined is not None
     return joined
 
 
 def group_calls(names: Sequence[str], calls: int) -> Mapping[str, list[str]]:
-    """Return name of a whole output → names of its parts, in the order of their first part; empty
-    if some module is not used equally often by each of ``calls`` calls of the model, or if there
-    is only one."""
+    """Return name of an output in the joined trace → names of its parts, one for each of ``calls``
+    calls of the model, in the order of their first part; empty if there is only one call, or if
+    some module is not used equally often by each."""
     if calls < 2:
         return {}
     found: dict[str, dict[int, str]] = defaultdict(dict)

@@ -23,7 +23,13 @@ Contributions = Mapping[str, Mapping[Origin, Wide]]
 
 
 def all_add_up(contributions: Contributions, targets: Mapping[str, Wide]) -> bool:
-    """Return whether all contributions together, each with a weight above 0, give gradients."""
+    """Return whether the target gradients are the sum of all contributions, each with a weight
+    clearly above 0.
+
+    Args:
+        contributions: name of a parameter → (rank, number of the pass) → gradient.
+        targets: name of a parameter → gradient.
+    """
     if find_scale(contributions, targets) is not None:
         return True
     fitted = fit_weights(contributions, targets)
@@ -31,8 +37,8 @@ def all_add_up(contributions: Contributions, targets: Mapping[str, Wide]) -> boo
 
 
 def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's gradients are those of its last micro-batch alone,
-    up to one factor, and all micro-batches together give the reference's."""
+    """Return what is explained if the suspect's gradients are those of its last backward pass
+    alone, up to one factor, and all passes together give the reference's; None if nothing is."""
     pairs = evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
     pairs = {name: pairs[name] for name in contributions}
@@ -54,7 +60,8 @@ def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
 
 def some_micro_batches(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect's gradients are those of some of its micro-batches,
-    not of the last alone, and all of them together give the reference's."""
+    not of the last alone, and all of them together give the reference's; None if nothing is, or
+    with several ranks."""
     pairs = evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
     targets = [{name: pairs[name][side] for name in contributions} for side in (0, 1)]
@@ -82,7 +89,8 @@ def some_micro_batches(evidence: RankEvidence) -> RankFinding | None:
 
 
 def never_cleared(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's gradients still hold those of the step before."""
+    """Return what is explained if the suspect's gradients are the reference's plus its own of the
+    step before; None if nothing is."""
     names = []
     for name, (x, y) in evidence.pairs("gradient").items():
         earlier = evidence.suspect.find_array("gradient", evidence.step - 1, name)
@@ -97,8 +105,9 @@ def never_cleared(evidence: RankEvidence) -> RankFinding | None:
 
 
 def other_pass_kept(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's gradients hold those of another backward pass of
-    the step, of another loss and not of another micro-batch, which the reference's do not."""
+    """Return what is explained if the suspect's gradients also hold those of another backward pass
+    of the step (of another loss, not of another micro-batch), which the reference's do not; None if
+    nothing is."""
     if evidence.suspect.micro_batches > 1:
         return None
     pairs = evidence.pairs("gradient")
@@ -110,8 +119,8 @@ def other_pass_kept(evidence: RankEvidence) -> RankFinding | None:
 
 
 def holds_other_pass(evidence: RankEvidence, name: str, x: Wide, y: Wide) -> bool:
-    """Return whether the suspect's gradient is the sum of several of its backward passes, and the
-    reference's that of one of them."""
+    """Return whether the suspect's gradient ``y`` is the sum of all of its several backward passes,
+    and the reference's ``x`` is that of one of them."""
     passes = [
         one[2].astype(np.float64) for one in evidence.suspect.find_passes(evidence.step, name)
     ]

@@ -52,13 +52,15 @@ FACTS = JsonFile("rank.json", RankFacts, version=1)
 
 @dataclass(frozen=True)
 class RankRecording:
-    """A recording of one rank: its facts and its trace, which has its own shapes."""
+    """A recording of one rank: the facts in its ``rank.json``, and its trace, which has the shapes
+    of this rank's parts."""
 
     facts: RankFacts
     trace: Trace
 
     def find_part(self, phase: str, step: int, name: str) -> RankArray | None:
-        """Return this rank's array with its place; None if it has none."""
+        """Return this rank's part of an array, with its place in the whole one; None if it has
+        none."""
         array = self.trace.find_array(phase, step, name)
         place = self.facts.places.get(f"{phase}/{name}")
         return None if array is None else RankArray(self.facts.rank, array, place)
@@ -67,26 +69,28 @@ class RankRecording:
 def find_parts(
     recordings: Sequence[RankRecording], phase: str, step: int, name: str
 ) -> list[RankArray]:
-    """Return the parts of an array, of the ranks that have one, in their order."""
+    """Return the parts of an array that the ranks have, in the order of ``recordings``; ranks
+    without one are left out."""
     found = (one.find_part(phase, step, name) for one in recordings)
     return [part for part in found if part is not None]
 
 
 def rank_folder(folder: Path, rank: int) -> Path:
-    """Return the folder of one rank's trace."""
+    """Return the folder of one rank's trace inside ``folder``; rank 1 has ``rank-00001``."""
     return folder / f"rank-{rank:05d}"
 
 
 def has_ranks(folder: Path) -> bool:
-    """Return whether a folder has the trace of rank 0 of several."""
+    """Return whether a folder has the trace of rank 0 of a recording by several ranks."""
     return (rank_folder(folder, 0) / FACTS.name).is_file()
 
 
 def read_ranks(folder: Path) -> list[RankRecording]:
-    """Read what all ranks recorded into a folder.
+    """Read what all ranks recorded into a folder, and return it in the order of the ranks.
 
     Raises:
-        UserError: a rank's trace is missing, of another recording, or has another number of steps.
+        UserError: a rank's trace is missing, of another recording, or has another number of steps
+            although no rank raised.
     """
     first = FACTS.read(rank_folder(folder, 0))
     recordings = []
@@ -124,14 +128,15 @@ def check_steps(recordings: Sequence[RankRecording]) -> None:
 def wait_for_ranks(
     folder: Path, facts: RankFacts, wait: float, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Wait until all ranks of a recording have completed theirs.
+    """Wait until all other ranks have completed their part of a recording in ``folder``.
 
     Args:
-        facts: of the rank that waits.
+        facts: facts of the rank that waits.
         wait: seconds to wait after the last step that any of the others has completed.
+        clock: returns the time in seconds.
 
     Raises:
-        UserError: one did not; the text says how far it came.
+        UserError: a rank did not; the text says how far it came.
     """
     others = [rank for rank in range(facts.ranks) if rank != facts.rank]
     progress: dict[int, int] = {}
@@ -163,14 +168,15 @@ def wait_for_ranks(
 
 
 def read_facts(folder: Path, rank: int, recording: int) -> RankFacts | None:
-    """Return the facts of a rank of this recording; None if it has written none yet."""
+    """Return the facts of a rank of the recording with this number; None if it has written none
+    yet."""
     place = rank_folder(folder, rank)
     facts = FACTS.read_if_present(place)
     return facts if facts is not None and facts.recording == recording else None
 
 
 def loss_weight(trace: Trace, step: int) -> float:
-    """Return the weight of a rank's loss, such as its number of tokens; 1 if the script gave
-    none."""
+    """Return the weight of a rank's loss in a step, such as its number of tokens, added up over
+    micro-batches; 1 if the script gave none."""
     losses = trace.arrays.get(array_key("weight", step, "losses"))
     return 1.0 if losses is None else float(losses[:, 1].sum())

@@ -32,15 +32,15 @@ def find_refusal(a: TraceSide, b: TraceSide) -> str:
 
 
 def find_other_inputs(a: Trace, b: Trace) -> int | None:
-    """Return the first step, from 1, in which two traces have other inputs; None if there is
+    """Return the first step, from 1, in which two traces have different inputs; None if there is
     none."""
     pairs = enumerate(zip(a.inputs, b.inputs, strict=False), 1)
     return next((step for step, (x, y) in pairs if x != y), None)
 
 
 def explain_repeated_batches(side: TraceSide, other: TraceSide) -> str:
-    """Return a sentence if a side trains on an earlier step's batch again where the other gets a
-    new one: its sampler has the same order in every epoch."""
+    """Return a sentence in English if a side trains on an earlier step's batch again where the
+    other side gets a new one: its sampler has the same order in every epoch. Else empty."""
     step = find_other_inputs(side.trace, other.trace)
     if step is None:
         return ""
@@ -53,7 +53,8 @@ def explain_repeated_batches(side: TraceSide, other: TraceSide) -> str:
 
 
 def explain_shared_batches(side: TraceSide) -> str:
-    """Return a sentence if all ranks of a side train whole models on the same batch."""
+    """Return a sentence in English if all ranks of a side train whole models on the same batch in
+    the first step; else empty."""
     recordings = side.recordings
     step = 1
     if len(recordings) < 2 or any(len(one.trace.inputs) < step for one in recordings):
@@ -65,14 +66,15 @@ def explain_shared_batches(side: TraceSide) -> str:
 
 
 def has_shards(recordings: Sequence[RankRecording]) -> bool:
-    """Return whether ranks have parts of a model: shards, or other parameters than others."""
+    """Return whether ranks have parts of a model: shards, or tensors of different names."""
     names = [{t.name for t in one.trace.tensors} for one in recordings]
     return any(one.facts.places for one in recordings) or any(n != names[0] for n in names)
 
 
 def explain_initial_weights(side: TraceSide, other: TraceSide) -> str:
-    """Return a sentence if rank 0 of a side begins with the other side's weights, and other ranks
-    do not, or if copies differ: each rank was seeded differently."""
+    """Return a sentence in English if ranks of a side begin with other weights than its first rank:
+    their copies differ, or their shards are not those of the other side's weights while the first
+    rank's is. Else empty."""
     if len(side.recordings) < 2:
         return ""
     strange: set[int] = set()

@@ -22,12 +22,13 @@ def explain_rates(
     evidence: RankEvidence,
     find_meaning: Callable[[RankEvidence, list[float], list[float]], dict[str, Any] | None],
 ) -> RankFinding | None:
-    """Return what the rates of both sides explain: with them, the suspect's updates follow from the
-    reference's; and they stand in the relation that ``find_meaning`` knows.
+    """Return what the learning rates of both sides explain: the differing updates that follow from
+    the reference's with the suspect's rates. None if there are none, if rates were not recorded, or
+    if they are not in the relation that ``find_meaning`` looks for.
 
     Args:
-        find_meaning: from the rates of the first group of both sides, by step, returns the values
-            of the sentence, or None.
+        find_meaning: called with the evidence, the reference's and the suspect's rates of the first
+            group of parameters, by step; returns the values of the sentence, or None.
     """
     rates = [side.rates() for side in (evidence.reference, evidence.suspect)]
     if not all(rates) or len(rates[0][0]) != len(rates[1][0]):
@@ -52,8 +53,12 @@ def explain_rates(
 def count_updates(
     evidence: RankEvidence, rates: NDArray[np.float64], others: NDArray[np.float64]
 ) -> int:
-    """Return how many of the differing updates are those of the reference, times the ratio of the
-    rates in one group of parameters."""
+    """Return how many of the differing updates of the suspect are the reference's times the ratio
+    of both sides' rates for one of the groups of parameters.
+
+    Args:
+        rates, others: the reference's and the suspect's rate of each group in this step.
+    """
     moving = {b / a for a, b in zip(rates, others, strict=True) if a and not is_near(b, a)}
     count = 0
     for name, (x, y) in evidence.pairs("update").items():
@@ -74,11 +79,11 @@ def format_rates(rates: Sequence[float]) -> str:
 
 
 def find_speed(rates: Sequence[float], others: Sequence[float]) -> int | None:
-    """Return how many times as fast the second schedule runs as the first, both from the same first
-    rate; None if they are related otherwise.
+    """Return how many times (2 to `MAX_SPEED`) as fast the second schedule runs as the first, both
+    from the same first rate; None if they are related otherwise.
 
-    Where the first was not recorded as far, the straight line of its first two rates counts, and
-    only while the second one is on a line, too.
+    Where the first was not recorded far enough, it must be a straight line, which is continued to
+    the second rate of ``others``.
 
     >>> find_speed([1.0, 2.0, 3.0, 4.0], [1.0, 5.0, 8.0, 8.0])
     4
@@ -103,7 +108,8 @@ def find_speed(rates: Sequence[float], others: Sequence[float]) -> int | None:
 def stepped_per_process(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return the number of ranks if the suspect's schedule runs so many times as fast."""
+    """Return ``n``, the suspect's number of ranks, if its schedule (``others``) runs so many times
+    as fast as the reference's (``rates``); else None."""
     speed = find_speed(rates, others)
     return {"n": speed} if speed is not None and speed == evidence.suspect.ranks else None
 
@@ -111,7 +117,8 @@ def stepped_per_process(
 def stepped_per_micro_batch(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return the number of micro-batches if the suspect's schedule runs so many times as fast."""
+    """Return ``n``, the suspect's number of micro-batches, if its schedule (``others``) runs so
+    many times as fast as the reference's (``rates``); else None."""
     speed = find_speed(rates, others)
     return {"n": speed} if speed is not None and speed == evidence.suspect.micro_batches else None
 
@@ -119,7 +126,8 @@ def stepped_per_micro_batch(
 def stepped_too_often(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return how many times as fast the suspect's schedule runs, if it does."""
+    """Return ``n``, how many times as fast the suspect's schedule (``others``) runs as the
+    reference's (``rates``); None if it does not."""
     speed = find_speed(rates, others)
     return None if speed is None else {"n": speed}
 
@@ -127,7 +135,8 @@ def stepped_too_often(
 def stepped_first(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return no more values if each of the suspect's rates is the reference's next one."""
+    """Return an empty dict if each of the suspect's rates (``others``) is the reference's next one
+    (``rates``), which change; else None."""
     later = list(zip(rates[1:], others, strict=False))
     moves = any(not is_near(a, b) for a, b in pairwise(rates))
     return {} if moves and later and all(is_near(b, a) for a, b in later) else None
@@ -136,7 +145,8 @@ def stepped_first(
 def never_stepped(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return no more values if the suspect's rate stays, and the reference's does not."""
+    """Return an empty dict if the suspect's rates (``others``) all equal the reference's first one
+    (``rates``), and the reference's change; else None."""
     stays = all(is_near(rate, others[0]) for rate in others)
     moves = any(not is_near(rate, rates[0]) for rate in rates)
     return {} if stays and moves and is_near(others[0], rates[0]) else None
@@ -145,7 +155,8 @@ def never_stepped(
 def rate_times_ranks(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return the number of ranks if each rate is multiplied by it, or divided."""
+    """Return ``n``, the suspect's number of ranks, if all its rates (``others``) are the
+    reference's (``rates``) multiplied by it, or all divided by it; else None."""
     ranks = evidence.suspect.ranks
     pairs = list(zip(rates, others, strict=True))
     times = ranks > 1 and all(is_near(b, ranks * a) for a, b in pairs)
@@ -156,5 +167,6 @@ def rate_times_ranks(
 def other_rates(
     evidence: RankEvidence, rates: list[float], others: list[float]
 ) -> dict[str, Any] | None:
-    """Return no more values: the rates differ, and say so themselves."""
+    """Return an empty dict for any rates: the finding shows them, and there is nothing more to
+    say."""
     return {}

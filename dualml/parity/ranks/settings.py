@@ -19,9 +19,11 @@ EARLIER = ("forward", "loss", "gradient")
 def compare_settings(
     evidence: RankEvidence,
 ) -> dict[str, dict[tuple[float, float], list[str]]]:
-    """Return name of a setting → its values on reference and suspect → names of the parameters that
-    have these; of settings that both sides state, and that differ. Learning rates are left out
-    where both sides recorded them in every step."""
+    """Return name of a setting → (value on reference, on suspect) → names of the parameters with
+    these values, for the settings of optimizers that both sides state and that differ.
+
+    Learning rates are left out where both sides recorded them in every step.
+    """
     sides = (evidence.reference, evidence.suspect)
     rates = [side.rates() for side in sides]
     scheduled = all(rates) and len(rates[0][0]) == len(rates[1][0])
@@ -37,15 +39,17 @@ def compare_settings(
 
 
 def settings_by_name(side: TraceSide) -> dict[str, Mapping[str, float]]:
-    """Return name of a parameter → settings of its group."""
+    """Return name of a parameter on this side → settings of its group in the optimizer."""
     return {name: one.settings for one in side.trace.groups for name in one.names}
 
 
 def find_settings(evidence: RankEvidence, *, exchanged: bool) -> RankFinding | None:
-    """Return a finding if settings differ, and updates or states of parameters that have them.
+    """Return a finding if settings of the two optimizers differ, and updates or states of
+    parameters that have them lie outside of rounding; else None. It explains no arrays if an
+    earlier phase differs.
 
     Args:
-        exchanged: whether one setting has two values that two groups of parameters exchange.
+        exchanged: count only settings with two values that two groups of parameters exchange.
     """
     found = compare_settings(evidence)
     if exchanged:
@@ -71,18 +75,20 @@ def find_settings(evidence: RankEvidence, *, exchanged: bool) -> RankFinding | N
 
 
 def other_settings(evidence: RankEvidence) -> RankFinding | None:
-    """Return a finding if groups of both optimizers state other settings."""
+    """Return a finding if the two optimizers state different settings for groups of parameters that
+    differ; else None."""
     return find_settings(evidence, exchanged=False)
 
 
 def exchanged_settings(evidence: RankEvidence) -> RankFinding | None:
-    """Return a finding if two groups of parameters have exchanged values of a setting."""
+    """Return a finding if two groups of parameters have exchanged values of a setting on the
+    suspect's side; else None."""
     return find_settings(evidence, exchanged=True)
 
 
 def describe_starts(sides: tuple[TraceSide, TraceSide]) -> list[Note]:
-    """Return the sentence that the optimizers of two sides are not in the same state before the
-    first step; none if they are, or if a side did not record it."""
+    """Return a list with one note that the optimizers of two sides are not in the same state before
+    the first step; empty if they are, or if a side did not record it."""
     if any(side.trace.start is None for side in sides) or is_same_start(sides):
         return []
     values: dict[str, object] = {}
@@ -94,14 +100,19 @@ def describe_starts(sides: tuple[TraceSide, TraceSide]) -> list[Note]:
 
 
 def describe_state(start: OptimizerStart) -> str:
-    """Describe the state as names, with the value of each that is the same everywhere."""
+    """Return the names of the kinds of state that are not zero, as text, each with its value if
+    that is one number; a dash if there are none."""
     texts = [k if v is None else f"{k} = {v:g}" for k, v in start.slots.items()]
     return ", ".join(texts) or "–"
 
 
 def is_same_start(sides: tuple[TraceSide, TraceSide]) -> bool:
-    """Return whether two optimizers have made as many updates, where both count them, and whether
-    the kinds of state that both have are alike: zero, one number, or neither."""
+    """Return whether two optimizers start alike: after as many updates, where both count them, and
+    with kinds of state that are zero on both sides or on neither, with one value where both have a
+    single one.
+
+    Only the kinds of state that both sides have after the first step are compared.
+    """
     a, b = (side.trace.start or OptimizerStart() for side in sides)
     if a.updates and b.updates and a.updates != b.updates:
         return False
@@ -113,12 +124,13 @@ def is_same_start(sides: tuple[TraceSide, TraceSide]) -> bool:
 
 
 def has_state(side: TraceSide, slot: str) -> bool:
-    """Return whether the optimizer has a kind of state after the first step."""
+    """Return whether the optimizer has a kind of state, ``slot``, after the first step."""
     return any(name.startswith(f"{slot}/") for name in side.trace.names("state", 1))
 
 
 def is_same_value(a: OptimizerStart, b: OptimizerStart, slot: str) -> bool:
-    """Return whether a kind of state begins alike: as one number, or as several."""
+    """Return whether a kind of state that is not zero on side ``a`` begins alike on side ``b``: it
+    is not zero there either, and if both are one number, it is the same number."""
     if slot not in b.slots:
         return False
     x, y = a.slots[slot], b.slots[slot]

@@ -19,9 +19,9 @@ EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-8)
 
 
 def clipped_by_own_norm(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if each rank of the suspect clips its shards by their norm: every
-    rank has a factor of its own, and all shards of a rank have the norm that all gradients of the
-    reference have."""
+    """Return what is explained if each rank of the suspect clips its shards by their own norm:
+    every rank has a factor of its own, and all shards of a rank that clips have the norm that all
+    gradients of the reference have. None if nothing is."""
     pairs = evidence.pairs_of_all() or {}
     by_rank: dict[int, list[tuple[str, RankArray, Wide]]] = {}
     for name, (x, _) in pairs.items():
@@ -59,8 +59,8 @@ def clipped_by_own_norm(evidence: RankEvidence) -> RankFinding | None:
 
 
 def counted_copies(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect counts the gradients that every rank has as often as
-    there are ranks, in the norm by which it clips."""
+    """Return what is explained if the norm by which the suspect clips counts the gradients of which
+    every rank has a copy once for each rank; None if nothing is."""
     found, ranks = find_factor(evidence), evidence.suspect.ranks
     if found is None or ranks < 2:
         return None
@@ -85,8 +85,9 @@ def counted_copies(evidence: RankEvidence) -> RankFinding | None:
 
 
 def bias_per_rank(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect adds a bias on every rank before it adds up their
-    results: outputs have it as often as there are ranks."""
+    """Return what is explained if every rank of the suspect adds a layer's bias before the ranks'
+    results are added up, so that outputs have it as often as there are ranks; None if nothing
+    is."""
     ranks, explained, names = evidence.suspect.ranks, 0, []
     for name, (x, y) in evidence.pairs("forward").items():
         module = module_name(name)
@@ -104,7 +105,8 @@ def bias_per_rank(evidence: RankEvidence) -> RankFinding | None:
 
 def statistics_per_rank(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect's ranks normalise by the statistics of their own part
-    of the batch: its running means are different, and their mean is the reference's."""
+    of the batch: their running means differ, and the mean of these is the reference's. None if
+    nothing is."""
     explained, module_names = 0, []
     for name in evidence.names_outside("state"):
         if not name.endswith(("running_mean", "moving_mean")):
@@ -127,8 +129,8 @@ def statistics_per_rank(evidence: RankEvidence) -> RankFinding | None:
 
 
 def explains_outputs(evidence: RankEvidence, module: str) -> bool:
-    """Return whether the suspect's outputs of a normalisation are the reference's, normalised again
-    in each rank's part of the batch."""
+    """Return whether, in step 1, the suspect's outputs of a normalisation (``module``) are the
+    reference's, normalised again in each rank's part of the batch; False if that cannot be told."""
     pair = evidence.pairs("forward", [module]).get(module)
     step, reference, ranks = evidence.step, evidence.reference, evidence.suspect.ranks
     scale = reference.find_weight_before(step, f"{module}.weight")
@@ -163,8 +165,8 @@ def explains_outputs(evidence: RankEvidence, module: str) -> bool:
 
 
 def buffers_apart(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's ranks have different buffers, one of which is the
-    reference's, or their mean is."""
+    """Return what is explained if the suspect's ranks have different buffers, and the reference's
+    is that of a rank other than the first, or their mean or sum; None if nothing is."""
     explained, names = 0, []
     for name in evidence.names_outside("state"):
         parts = evidence.suspect.find_parts("state", evidence.step, name)

@@ -34,7 +34,8 @@ class ShardPlace(Record):
 
 @dataclass(frozen=True)
 class RankArray:
-    """The array of one rank, and its place in the whole one; None if it is the whole one."""
+    """The array of one rank, and its place in the whole array; ``place`` is None if it is the whole
+    one."""
 
     rank: int
     array: Array
@@ -42,9 +43,9 @@ class RankArray:
 
 
 def assemble_shards(parts: Sequence[RankArray]) -> Array:
-    """Return the whole array of which every rank has a shard, a term, or a copy.
+    """Return the whole array of which every rank has a shard, a term of a sum or mean, or a copy.
 
-    Of copies the lowest rank's is taken; terms at the same place are added.
+    Of several copies the first one in ``parts`` is taken; terms at the same place are added.
 
     Raises:
         ValueError: a shard does not fit, or elements are in no shard.
@@ -92,7 +93,8 @@ def find_ends(offset: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 
 def cut_shard(whole: Array, part: RankArray) -> Array:
-    """Return the elements of a whole array that are at the place of a rank's one."""
+    """Return the elements of a whole array at the place of a rank's array, as a view; ``whole``
+    itself if the rank has the whole array."""
     if part.place is None:
         return whole
     offset = part.place.offset
@@ -100,13 +102,13 @@ def cut_shard(whole: Array, part: RankArray) -> Array:
 
 
 def is_sharded(parts: Sequence[RankArray]) -> bool:
-    """Return whether some rank has less than the whole array."""
+    """Return whether some rank's array has another shape than the whole array."""
     return any(p.place is not None and p.array.shape != p.place.shape for p in parts)
 
 
 def find_other_copies(parts: Sequence[RankArray]) -> dict[int, float]:
-    """Return rank → relative distance from the lowest rank's array, of the ranks whose copy has
-    other bits; empty for shards and terms."""
+    """Return rank → relative distance from the first array of ``parts``, for the ranks whose copy
+    has other bits; empty if any part is a shard or a term."""
     if any(part.place is not None for part in parts):
         return {}
     first = parts[0].array
@@ -118,15 +120,15 @@ def find_other_copies(parts: Sequence[RankArray]) -> dict[int, float]:
 
 
 def join_batch(parts: Sequence[Array]) -> Array | None:
-    """Return arrays joined along their first axis, the batch; None if they do not fit, or if they
-    are numbers."""
+    """Return arrays joined along their first axis, the batch; None if their other axes differ, or
+    if they are scalars."""
     first = parts[0]
     fit = all(p.ndim == first.ndim > 0 and p.shape[1:] == first.shape[1:] for p in parts)
     return np.concatenate(parts) if fit else None
 
 
 def average(values: Sequence[Array], weights: Sequence[float]) -> Array:
-    """Return the mean of arrays of one shape in float64, each with its weight."""
+    """Return the weighted mean of arrays of one shape in float64; weights need not add up to 1."""
     total = math.fsum(weights)
     scaled = (w / total * v.astype(np.float64) for v, w in zip(values, weights, strict=True))
     mean: Array = np.sum(list(scaled), axis=0)

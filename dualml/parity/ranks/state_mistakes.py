@@ -32,13 +32,17 @@ MAX_NAMES = 3
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return the first names, with an ellipsis for the others."""
+    """Return the first `MAX_NAMES` names joined by commas, with an ellipsis for the others."""
     more = ", …" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
 def find_before(side: TraceSide, step: int, name: str) -> Wide | None:
-    """Return an array of the phase ``state``, or a parameter, as it was before a step."""
+    """Return an array as it was before a step, as float64; None if it was not recorded.
+
+    Args:
+        name: name of a parameter, or ``SLOT/NAME`` or ``buffer/NAME`` of the phase ``state``.
+    """
     if name.startswith(BUFFER) and step == 1:
         found = side.find_array("parameters", 0, name.removeprefix(BUFFER))
     elif "/" in name:
@@ -49,7 +53,8 @@ def find_before(side: TraceSide, step: int, name: str) -> Wide | None:
 
 
 def fit_factor(x: Wide, y: Wide) -> float | None:
-    """Return the number by which one array gives the other; None if there is none."""
+    """Return the number by which ``x`` is multiplied to give ``y``, up to `ONE_FACTOR`; None if
+    there is none."""
     size = float(np.vdot(x, x))
     if not size or not np.isfinite(size) or not np.isfinite(y).all():
         return None
@@ -58,8 +63,8 @@ def fit_factor(x: Wide, y: Wide) -> float | None:
 
 
 def buffers_never_change(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if buffers of the suspect keep the value that they began with in all
-    steps, and those of the reference do not."""
+    """Return what is explained if buffers of the suspect keep their initial value in all steps, and
+    those of the reference do not; None if there are no such buffers."""
     names = [
         name.removeprefix(BUFFER)
         for name in evidence.names_outside("state")
@@ -74,7 +79,8 @@ def buffers_never_change(evidence: RankEvidence) -> RankFinding | None:
 
 
 def is_constant(side: TraceSide, name: str) -> bool:
-    """Return whether a buffer has the value before the first step after every step."""
+    """Return whether a buffer, named ``buffer/NAME``, has its initial value after every recorded
+    step."""
     before = find_before(side, 1, name)
     after = [side.find_array("state", step, name) for step in range(1, side.trace.steps + 1)]
     return before is not None and all(
@@ -83,8 +89,9 @@ def is_constant(side: TraceSide, name: str) -> bool:
 
 
 def statistics_updated_twice(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect updates running statistics n times in a step: with
-    momentum m they move by 1 − (1 − m)ⁿ of the way, in place of m."""
+    """Return what is explained if the suspect updates running statistics n ≥ 2 times in a step:
+    with momentum m they move by 1 − (1 − m)ⁿ of the way, in place of m. None if that explains
+    nothing."""
     names, factors = [], []
     for name, (x, y) in evidence.pairs("state").items():
         start = find_before(evidence.reference, evidence.step, name)
@@ -107,7 +114,7 @@ def statistics_updated_twice(evidence: RankEvidence) -> RankFinding | None:
 
 def updated_without_gradient(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect updates parameters whose gradient is zero or absent,
-    and the reference leaves these alone."""
+    and the reference leaves them unchanged; None if there are no such parameters."""
     names = []
     for name, (x, y) in evidence.pairs("update").items():
         before = find_before(evidence.reference, evidence.step, name)
@@ -124,7 +131,8 @@ def updated_without_gradient(evidence: RankEvidence) -> RankFinding | None:
 
 def optimizer_begins_anew(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect's optimizer begins without a state: after the first
-    step it holds one number times the gradient, that of the reference also something older."""
+    step a slot is one number times the gradient, while the reference's also holds something older.
+    None if that explains nothing."""
     if evidence.step != 1:
         return None
     found: dict[str, list[tuple[str, float]]] = {}
@@ -147,8 +155,8 @@ def optimizer_begins_anew(evidence: RankEvidence) -> RankFinding | None:
 
 
 def find_followed(side: TraceSide, name: str) -> str | None:
-    """Return the trained parameter that an averaged copy follows: of its shape, and with the
-    longest common end of their names."""
+    """Return the trained parameter that an averaged copy of weights follows: of its shape, and with
+    the longest common end of their names; None if ``name`` is itself trained or there is none."""
     shapes = {one.name: one for one in side.trace.tensors}
     own = shapes.get(side.own_name(name))
     if own is None or own.trained:
@@ -176,8 +184,9 @@ def common_parts(a: str, b: str) -> int:
 
 
 def average_shares(side: TraceSide, step: int) -> Iterator[tuple[str, float, float]]:
-    """Yield name, p and q of each averaged copy E of weights W that moves in a step from E₀ to
-    E₀ + p (W₀ − E₀) + q (W₁ − E₀), with the weights before and after the update."""
+    """Yield (``buffer/NAME``, p, q) for each averaged copy E of weights W that moves in a step from
+    E₀ to E₀ + p (W₀ − E₀) + q (W₁ − E₀), where W₀ and W₁ are the weights before and after the
+    update."""
     for name in side.names:
         followed = find_followed(side, name)
         if followed is None:
@@ -197,8 +206,8 @@ def average_shares(side: TraceSide, step: int) -> Iterator[tuple[str, float, flo
 
 
 def average_followed_often(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's averages follow the weights n times in a step, all
-    of them behind the update, or n − 1 before it."""
+    """Return what is explained if the suspect's averaged weights are updated n ≥ 2 times in a step,
+    all of them after the update of the weights, or n − 1 of them before it; None if nothing is."""
     sides = [
         {name: (p, q) for name, p, q in average_shares(side, evidence.step)}
         for side in (evidence.reference, evidence.suspect)
@@ -220,11 +229,14 @@ def average_followed_often(evidence: RankEvidence) -> RankFinding | None:
 
 
 def find_times(share: float, old: float, new: float) -> int:
-    """Return how often an average followed the weights in one step by ``share`` each time, from its
-    shares of the weights before and after the update; 0 if that explains none.
+    """Return how often an average followed the weights in one step, by ``share`` each time; 0 if no
+    number from 2 to `MAX_TIMES` explains the shares.
 
-    All n times behind the update give 1 − (1 − k)ⁿ of the new weights; n − 1 times before it give
-    k of the new and (1 − k) (1 − (1 − k)ⁿ⁻¹) of the old ones.
+    All n times after the update give 1 − (1 − k)ⁿ of the new weights, with k = ``share``; n − 1
+    times before it give k of the new and (1 − k) (1 − (1 − k)ⁿ⁻¹) of the old ones.
+
+    Args:
+        old, new: the average's shares of the weights before and after the update.
     """
     if abs(old) <= FIT_RTOL:
         times = round(log(1 - new) / log(1 - share))
@@ -240,10 +252,11 @@ def find_times(share: float, old: float, new: float) -> int:
 
 def rate_in_momentum(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect's momentum holds updates with their learning rate,
-    and the reference's gradients alone: the two differ once the rate changes.
+    and the reference's holds gradients alone: the two differ once the rate changes. None if that
+    explains nothing.
 
-    An update u is α times the one before plus β times the gradient; the momentum m is α there, and
-    α = m · rate / last rate here.
+    An update u is α times the one before plus β times the gradient; for the suspect α is the
+    momentum m, for the reference α = m · rate / last rate.
     """
     step = evidence.step
     names = evidence.names_outside("update")
@@ -267,8 +280,8 @@ def rate_in_momentum(evidence: RankEvidence) -> RankFinding | None:
 
 
 def fit_updates(side: TraceSide, step: int, names: Sequence[str]) -> tuple[float, float] | None:
-    """Return α and β with which all updates of a step are α times the ones before plus β times the
-    gradients; None if there are none."""
+    """Return (α, β) with which all updates of a step are α times those of the step before plus β
+    times the gradients; None if no numbers fit or an array was not recorded."""
     rows, wanted = [], []
     for name in names:
         weights = [find_before(side, at, name) for at in (step - 1, step)]

@@ -10,8 +10,8 @@ from dualml.parity.ranks.state_mistakes import list_names
 
 
 def count_parts(evidence: RankEvidence) -> int:
-    """Return into how many parts more the suspect cuts the batch than the reference: ranks, or
-    micro-batches; 1 if into none."""
+    """Return how many times as many parts (ranks times micro-batches) the suspect cuts the batch
+    into as the reference; 1 if that is no whole number above 1."""
     reference, suspect = evidence.reference, evidence.suspect
     parts = suspect.ranks * suspect.micro_batches
     whole = reference.ranks * reference.micro_batches
@@ -19,8 +19,8 @@ def count_parts(evidence: RankEvidence) -> int:
 
 
 def loss_across_batch(evidence: RankEvidence) -> RankFinding | None:
-    """Return a finding if outputs agree and the loss does not, where the suspect cuts the batch
-    into parts: the loss of a sample then depends on the others of its part."""
+    """Return a finding if outputs agree and the loss does not, and the suspect cuts the batch into
+    more parts: the loss of a sample then depends on the other samples of its part. Else None."""
     parts = count_parts(evidence)
     if parts < 2 or evidence.names_outside("forward") or not evidence.names_outside("loss"):
         return None
@@ -28,8 +28,9 @@ def loss_across_batch(evidence: RankEvidence) -> RankFinding | None:
 
 
 def term_of_few(evidence: RankEvidence) -> RankFinding | None:
-    """Return a finding if outputs and loss agree, and only some gradients differ, where the suspect
-    cuts the batch into parts: a second term of the loss reaches these alone, and is not divided."""
+    """Return a finding if outputs and loss agree, only some gradients differ, and the suspect cuts
+    the batch into more parts: a second term of the loss reaches these gradients alone, and is not
+    divided by the number of parts. Else None."""
     parts, outside = count_parts(evidence), evidence.names_outside("gradient")
     earlier = evidence.names_outside("forward") or evidence.names_outside("loss")
     if parts < 2 or earlier or not 0 < len(outside) < len(evidence.parameters()):
@@ -40,8 +41,8 @@ def term_of_few(evidence: RankEvidence) -> RankFinding | None:
 
 
 def describe_places(evidence: RankEvidence) -> list[Note]:
-    """Return a sentence about which parameters differ, where only the gradients of some do, or only
-    the updates, and what comes before agrees; none otherwise."""
+    """Return a list with one note on which parameters differ, if only the gradients of some do, or
+    only the updates of some, and everything before them agrees; empty otherwise."""
     for phase, earlier in (("gradient", ("forward", "loss")), ("update", ("forward", "gradient"))):
         every, outside = evidence.parameters(), evidence.names_outside(phase)
         agree = not any(evidence.names_outside(one) for one in earlier)

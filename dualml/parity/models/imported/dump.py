@@ -37,21 +37,21 @@ class DumpedTensor:
     trained: bool = True
 
     def value(self, summarised: bool) -> NDArray[Any]:
-        """Return the tensor, or its summary as a float64 vector if ``summarised`` or without a
-        file."""
+        """Read and return the tensor; its summary as a float64 vector if ``summarised``, or if it
+        has no file."""
         if summarised or self.file is None:
             return np.array(self.summary, np.float64)
         return read_npy(self.file)
 
     def start_value(self, summarised: bool) -> NDArray[Any]:
-        """Return the part that must be exactly equal on both sides initially: the tensor, or, if
-        ``summarised``, largest and smallest element, without the rounded mean."""
+        """Return what must be exactly equal on both sides initially: the tensor, or, if
+        ``summarised``, its largest and smallest element (the mean would be rounded)."""
         return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
 
 
 @dataclass
 class DumpedStep:
-    """The tensors of one step.
+    """The tensors of one step, by name except for the inputs.
 
     Attributes:
         inputs: inputs of the model.
@@ -74,7 +74,7 @@ class DumpedStep:
 
 @dataclass(frozen=True)
 class Dump:
-    """A dump of several steps.
+    """A dump of several steps (at least one).
 
     Attributes:
         tool: name of the tool.
@@ -91,7 +91,7 @@ class Dump:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the dump has the numbers of every tensor."""
+        """Whether the dump has a readable file with the numbers of every tensor."""
         return all(saved.file is not None for step in self.steps for saved in step.all_tensors())
 
     def to_trace(self, summarised: bool) -> Trace:
@@ -130,7 +130,8 @@ class Dump:
 
 
 def backward_type(type_name: str) -> str:
-    """Return the type name for the gradient with respect to the output of a module of this type."""
+    """Return the name that stands for the type of a module's gradient with respect to its output:
+    the module's type in PyTorch's terms and ``backward``."""
     return f"{canonical_type(type_name)} backward"
 
 
@@ -139,10 +140,12 @@ def summarize(
 ) -> tuple[float, ...]:
     """Return the statistics of a tensor: largest, smallest, mean and root mean square.
 
-    Mean and root mean square are left out where the tool writes none; other missing ones are NaN.
+    The mean is left out if it is missing while ``largest`` is a number, and the root mean square if
+    ``norm`` is missing; other missing numbers become NaN.
 
     Args:
-        mean: NaN if the tool writes none although the other statistics are numbers.
+        largest, smallest, mean: numbers as the tool wrote them; anything else is missing, as is
+            NaN.
         norm: the Euclidean norm, or None.
         shape: shape of the tensor.
     """

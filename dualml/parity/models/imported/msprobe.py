@@ -60,11 +60,12 @@ def _number(name: str) -> int:
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump of msprobe: its root folder, one step, or one rank of a step, in which
-    `find_dump_files` finds a file.
+    """Read a dump of msprobe from its root folder, the folder of a step, or that of one rank;
+    `find_dump_files` has to find a file there.
 
     Raises:
-        UserError: several ranks, steps of both frameworks, a file of another version or damaged.
+        UserError: a step has several ranks, steps are of both frameworks, or a file is damaged or
+            of another version.
     """
     files = find_dump_files(folder)
     by_step: dict[Path, list[Path]] = {}
@@ -108,8 +109,15 @@ def _read_step(path: Path) -> _RecordedStep:
 
 
 def _parse_step(folder: Path, head: Mapping[str, Any]) -> _RecordedStep:
-    """Sort the entries of one step into inputs, outputs, parameters and gradients; raise
-    `ValueError` for an entry of another form, or without any output."""
+    """Sort the entries of one step into inputs, outputs, parameters and gradients.
+
+    Args:
+        folder: folder of the step's ``dump.json``.
+        head: its content.
+
+    Raises:
+        ValueError: an entry has another form, or none has an output.
+    """
     step, modules, later = DumpedStep(), dict[str, str](), dict[str, DumpedTensor]()
     data: Mapping[str, Mapping[str, Any]] = head["data"]
     for entry in _execution_order(data, _read_parents(folder)):
@@ -145,7 +153,8 @@ def _parse_step(folder: Path, head: Mapping[str, Any]) -> _RecordedStep:
 
 
 def _read_parents(folder: Path) -> Mapping[str, Any]:
-    """Return the enclosing entry of each entry, as far as it was recorded."""
+    """Return entry → the enclosing entry, as far as ``construct.json`` has it; empty without that
+    file."""
     path = folder / CONSTRUCT
     content = from_json(read_bytes(path, MAX_TEXT_BYTES)) if path.is_file() else {}
     return content if isinstance(content, dict) else {}

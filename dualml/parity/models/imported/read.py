@@ -14,12 +14,12 @@ from dualml.parity.ranks.rank_files import has_ranks
 
 
 def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
-    """Read both traces, and notes for the result.
+    """Read two folders, and return both traces and notes for the result of their comparison.
 
     Unless both dumps have the numbers of every tensor, their statistics are compared.
 
     Raises:
-        UserError: neither traces nor dumps, or not two of the same kind.
+        UserError: a folder has neither a trace nor a dump, or the two are not of the same kind.
     """
     tools = [detect_tool(folder) for folder in (a, b)]
     if tools == ["", ""]:
@@ -49,5 +49,5 @@ def detect_tool(folder: Path) -> str:
 
 
 def read_dump(folder: Path, tool: str) -> Dump:
-    """Read a dump of this tool."""
+    """Read and return a dump of the tool with this name; raise `UserError` if it cannot be read."""
     return msprobe.read(folder) if tool == msprobe.TOOL else troubleshooter.read(folder)

@@ -38,16 +38,19 @@ NAME = re.compile(
 
 
 def info_files(folder: Path) -> list[Path]:
-    """Return the list files of all ranks in a dump; empty if the folder is no such dump."""
+    """Return the list files (``…_api_dump_info.csv`` or ``.pkl``) of all ranks in a dump, sorted;
+    empty if the folder is no dump of TroubleShooter."""
     paths = [*folder.glob("*_info.*"), *folder.glob("rank*/*_info.*")]
     return sorted(path for path in paths if INFO.fullmatch(path.name))
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump of TroubleShooter, or of one of its ranks; `info_files` must find a list there.
+    """Read a dump of TroubleShooter with one rank, or the folder of one rank; `info_files` has to
+    find a list there. It has one step, and no parameters.
 
     Raises:
-        UserError: several ranks, another framework, lines of another version, a damaged file.
+        UserError: there are several ranks, it is of another framework, or the list is damaged, of
+            another version or without any output.
     """
     files = info_files(folder)
     if len(files) > 1:

@@ -11,7 +11,8 @@ Rebuild = Callable[[Sequence[Any]], Any]
 
 
 class BlockCall(Protocol):
-    """One call of a block, as a node of the model's graph."""
+    """One call of a block (a part of the model that runs with its own weights), as a node of the
+    model's graph."""
 
     def forward(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """Return the output tensors of the call for its input tensors."""
@@ -23,7 +24,8 @@ class BlockCall(Protocol):
         ...
 
     def rebuild_output(self, tensors: Sequence[Any]) -> Any:
-        """Return the output of the call with these tensors in it."""
+        """Return the call's output (tuple, dictionary, …) with these tensors in the places of its
+        own."""
 
 
 #: Makes a call from the name of the block, the tensors among its arguments, and their `Rebuild`.
@@ -31,38 +33,46 @@ CallFactory = Callable[[str, Sequence[Any], Rebuild], BlockCall]
 
 
 class BlockAccess(Protocol):
-    """Access to the blocks of a model whose parameters have no memory."""
+    """Access to the blocks of a model whose parameters are made without memory: they have a shape
+    only, until a block runs with weights from the caller."""
 
     def is_float(self, tensor: Any) -> bool:
         """Return whether a tensor has floating-point numbers."""
         ...
 
     def empty_parameters(self) -> list[str]:
-        """Return the names of the parameters that get weights from the caller."""
+        """Return the names of the parameters without memory, which get weights from the caller."""
         ...
 
     def shared_parameters(self) -> list[str]:
-        """Return the names of parameters that several modules have."""
+        """Return the names of parameters that several modules share."""
         ...
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Give parameters of the model, by name, these tensors for good."""
+        """Give parameters of the model, by name, these tensors permanently."""
 
     def load_constant(self, name: str, tensor: Any) -> None:
-        """Copy a tensor into a buffer or a parameter that has memory."""
+        """Copy a tensor into the buffer, or the parameter with memory, of this name."""
 
     def intercept(self, name: str, make_call: CallFactory, *, differentiated: bool) -> None:
-        """Let calls of a block be made by what ``make_call`` returns for their arguments.
+        """Replace calls of the block ``name``, from now on, by the `BlockCall` that ``make_call``
+        returns for their arguments.
 
         Args:
-            differentiated: whether the calls are nodes of a graph.
+            differentiated: whether the calls are nodes of a graph, so that their ``backward`` is
+                called.
         """
 
     def run(
         self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
     ) -> Any:
-        """Return the output of a block, computed with these weights without a graph; ``weights``
-        may be emptied."""
+        """Return the output of a block, computed without a graph.
+
+        Args:
+            weights: the block's weights by name; may be emptied.
+            tensors: the tensors among its arguments.
+            rebuild: makes the arguments of these tensors.
+        """
 
     def differentiate(
         self,
@@ -76,16 +86,22 @@ class BlockAccess(Protocol):
         None where there is none.
 
         Args:
-            weights: may be emptied.
-            gradients: of the output tensors, None for those that have none.
+            weights: the block's weights by name; may be emptied.
+            tensors: the tensors among its arguments.
+            rebuild: makes the arguments of these tensors.
+            gradients: gradients of the output tensors, None for those that have none.
         """
         ...
 
     def step(
         self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Make a forward and a backward pass; return the loss, and the gradients of the parameters
-        that stay in memory, by name."""
+        """Make a forward and a backward pass of the whole model; return the loss, and the gradients
+        of the parameters that have memory, by name.
+
+        Args:
+            loss: function of outputs and targets.
+        """
         ...
 
     def updated(
@@ -94,20 +110,21 @@ class BlockAccess(Protocol):
         gradients: Mapping[str, Any],
         make_optimizer: Callable[[Any], Any],
     ) -> AbstractContextManager[tuple[Any, Any]]:
-        """Make one update of these weights, by their names in the model, with their gradients.
+        """Return a context in which these weights, by their names in the model, were updated once
+        with their gradients.
 
         Args:
-            weights: trained ones; may be emptied.
+            weights: the trained weights; may be emptied.
             make_optimizer: makes an optimizer over the trained parameters of a model.
 
         Returns:
-            A context that gets a model, which has the new weights under the same names and computes
-            nothing, and the optimizer.
+            A context that yields a model, which has the new weights under the same names and
+                computes nothing, and the optimizer.
         """
         ...
 
     def forward(self, inputs: Sequence[Any]) -> Any:
-        """Return the model's output without a graph."""
+        """Return the whole model's output for these inputs, computed without a graph."""
 
     def is_missing_weight(self, error: Exception) -> bool:
         """Return whether an error says that a parameter without memory was used."""
@@ -120,5 +137,5 @@ class BlockFramework(Protocol):
     BlockAccess: Callable[[Any, str], BlockAccess]
 
     def building_empty(self) -> AbstractContextManager[None]:
-        """Let parameters that are made inside the context have a shape, but no memory."""
+        """Let parameters that are made inside the context have a shape but no memory."""
         ...

@@ -22,9 +22,10 @@ class WeightSettings:
     """Settings with which the weights of one side are made.
 
     Attributes:
-        seed: of the moved weights.
-        precision: to which initial weights are rounded, see `dualml.algorithms.precision`.
-        dtype: in whose units weights are moved.
+        seed: seed of the moved weights.
+        precision: precision to which initial weights are rounded, such as ``bf16``, see
+            `dualml.algorithms.precision`.
+        dtype: dtype in whose units in the last place weights are moved.
     """
 
     seed: int = 0
@@ -38,9 +39,9 @@ class BlockWeights:
     Args:
         source: name of a parameter → array, made when it is looked up.
         empty: names of the parameters that the model itself has no memory for.
-        trained: names of those that draws move.
+        trained: names of the trained parameters, which draws move.
         to_tensor: returns an array as a tensor of the framework, floats in the side's dtype.
-        settings: see there.
+        settings: seed, precision and dtype.
     """
 
     def __init__(
@@ -55,23 +56,25 @@ class BlockWeights:
         self.to_tensor, self.settings = to_tensor, settings
 
     def make_block(self, block: str, draw: int | None = None) -> dict[str, Any]:
-        """Return the weights of a block, see `make_weights`."""
+        """Return name → tensor of the weights of a block, see `make_weights`."""
         return self.make_weights(self.block_names(block), draw)
 
     def block_names(self, block: str) -> list[str]:
-        """Return the names of the parameters in a block."""
+        """Return the names of the parameters in a block, without those that the model has memory
+        for."""
         return [name for name in self.empty if is_inside(name, block)]
 
     def outside_names(self, blocks: Sequence[str]) -> list[str]:
-        """Return the names of the parameters that lie in none of the blocks."""
+        """Return the names of the parameters that lie in none of the blocks, without those that the
+        model has memory for."""
         inside = {name for block in blocks for name in self.block_names(block)}
         return [name for name in self.empty if name not in inside]
 
     def make_weights(self, names: Sequence[str], draw: int | None = None) -> dict[str, Any]:
-        """Return weights by name as tensors of the framework, one after the other.
+        """Return name → tensor of the framework of the weights with these names.
 
         Args:
-            draw: number of the draw that moves trained ones; None for their own values.
+            draw: number of the draw, from 0, that moves trained weights; None: they are not moved.
         """
         made = {}
         for name in names:
@@ -84,8 +87,8 @@ class BlockWeights:
         return made
 
     def round_array(self, array: NDArray[Any]) -> NDArray[np.float32]:
-        """Return a float32 array that is rounded to the coarser precision of both sides, and that
-        may be changed."""
+        """Return an array as a writable float32 array, rounded to the settings' precision (the
+        coarser one of both sides); it may be the given array itself."""
         if self.settings.precision != PRECISIONS[DTYPE]:
             array = round_to_type(array, self.settings.precision)
         return np.require(array, np.float32, ["C", "W"])

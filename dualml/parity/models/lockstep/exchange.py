@@ -23,7 +23,8 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A record: arrays that are read when they are looked up, and what is said of them."""
+    """A record: arrays that are read when they are looked up, and the facts that were written with
+    them."""
 
     arrays: Mapping[str, NDArray[Any]]
     facts: dict[str, Any]
@@ -42,7 +43,8 @@ class RecordFolder:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any]) -> None:
-        """Write a record, whose arrays are read one by one.
+        """Write a record under a name; its arrays are looked up one by one. It appears to the other
+        process when it is complete.
 
         Raises:
             UserError: there is no space left.
@@ -62,11 +64,11 @@ class RecordFolder:
             ) from None
 
     def has_record(self, name: str) -> bool:
-        """Return whether a record is there."""
+        """Return whether a record is there, complete."""
         return (self.folder / f"{name}.json").exists()
 
     def read(self, name: str) -> BlockRecord:
-        """Read a record that is there."""
+        """Return a record that is there; its arrays are read when they are looked up."""
         facts, arrays = read_json(self.folder / f"{name}.json"), LazyArrays()
         if facts["arrays"]:
             path = self.folder / f"{name}.safetensors"
@@ -78,10 +80,10 @@ class RecordFolder:
         """Wait for a record and read it.
 
         Args:
-            end: name of a record after which no other follows.
+            end: name of the record that is written last; empty if there is none.
 
         Returns:
-            None if the last record came, and this one did not.
+            The record; None if the record ``end`` is there and this one is not.
 
         Raises:
             TrialError: it did not arrive in time.
@@ -96,8 +98,8 @@ class RecordFolder:
         return self.read(name)
 
     def wait_until_gone(self, name: str) -> None:
-        """Wait until the other process has used and deleted a record; `TrialError` if it does not
-        in time."""
+        """Wait until the other process has used and deleted a record; raise `TrialError` if it does
+        not within the timeout."""
         deadline = time.monotonic() + self.timeout
         while self.has_record(name):
             if time.monotonic() > deadline:
@@ -105,6 +107,6 @@ class RecordFolder:
             time.sleep(POLL_S)
 
     def delete(self, name: str) -> None:
-        """Delete a record."""
+        """Delete a record, if it is there."""
         (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
         (self.folder / f"{name}.json").unlink(missing_ok=True)

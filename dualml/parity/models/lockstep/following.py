@@ -30,14 +30,14 @@ from dualml.parity.models.lockstep.updates import UPDATE, UpdateRunner, kind_pre
 
 
 class FollowingPass(ModelPass):
-    """The pass of the second side: each block gets the first side's inputs, and what follows gets
-    the first side's outputs.
+    """The pass of the second side: each block gets the first side's inputs and is compared with its
+    partner; whatever follows the block gets the first side's outputs.
 
     Args:
         partners: block of this side → block of the first.
         modules: module of the first side → module of this one.
         parameters: the parameters of both sides, paired.
-        rows: takes what was compared.
+        rows: writer that records each comparison.
         updates: see `ModelPass`.
 
     Attributes:
@@ -62,13 +62,17 @@ class FollowingPass(ModelPass):
         self.lone_states: tuple[set[str], set[str]] = set(), set()
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block."""
+        """Count the next call of a block and return it; set `last`."""
         self.last = self.partners[block]
         key = call_key(self.partners[block], self.count(block))
         return FollowingCall(self, block, key, rebuild)
 
     def wait(self, block: str, key: str) -> BlockRecord:
-        """Wait for the record of the first side's call.
+        """Wait for the record of the first side's call, and return it.
+
+        Args:
+            block: this side's block.
+            key: name of the record.
 
         Raises:
             UserError: the first side does not call its block so often.
@@ -83,7 +87,12 @@ class FollowingPass(ModelPass):
         return record
 
     def wait_for_gradients(self, key: str) -> BlockRecord | None:
-        """Wait for the first side's gradients of a call; None if it has none."""
+        """Ask for the first side's gradients of a call, wait for them and return their record; None
+        if it has none.
+
+        Args:
+            key: name of the record of the call.
+        """
         name = gradient_key(key)
         if not self.exchange.has_record(name):
             self.exchange.write(WANTED_RECORD, {}, {})
@@ -95,10 +104,11 @@ class FollowingPass(ModelPass):
     def compare_update(
         self, block: str, key: str, record: BlockRecord, found: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Update parameters with the first side's gradients, and compare new weights and states.
+        """Update parameters in place with the first side's gradients, and compare the new weights
+        and states with the first side's, whose record is then deleted.
 
         Args:
-            block: the first side's; empty for parameters outside of blocks.
+            block: the first side's block; empty for parameters outside of blocks.
             key: name of the record of the call.
             record: the first side's gradients.
             found: this side's gradients.
@@ -123,8 +133,8 @@ class FollowingCall(KeptCall):
     """A call of a block on the second side.
 
     Attributes:
-        sources: for each input tensor the number of the first side's tensor that it gets; None for
-            its own, which is kept.
+        sources: for each input tensor the number, from 0, of the first side's input tensor that
+            replaces it; None where this side's own tensor is kept.
     """
 
     owner: FollowingPass
@@ -136,7 +146,8 @@ class FollowingCall(KeptCall):
         self.own: dict[int, Any] = {}
 
     def recall_inputs(self) -> list[Any]:
-        """Return the input tensors: those of the first side, and this side's own."""
+        """Return the input tensors on which the block runs: the first side's, and this side's own
+        where `sources` has None."""
         arrays, model = self.owner.exchange.read(self.key).arrays, self.owner.runner.model
         return [
             self.own[i] if source is None else model.tensor_like(arrays[f"input/{source}"], sample)
@@ -144,7 +155,8 @@ class FollowingCall(KeptCall):
         ]
 
     def forward(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run the block on the first side's inputs, compare it, and return that side's outputs."""
+        """Run the block on the first side's inputs, compare it with its partner, and return the
+        output tensors, with the first side's numbers where shapes agree."""
         runner, model, rows = self.owner.runner, self.owner.runner.model, self.owner.rows
         record = self.owner.wait(self.block, self.key)
         self.match_inputs(tensors, record)
@@ -168,8 +180,8 @@ class FollowingCall(KeptCall):
         return self.pair_outputs(outputs, record, widths)
 
     def match_inputs(self, tensors: Sequence[Any], record: BlockRecord) -> None:
-        """Choose which input tensors get the numbers of the first side; the distance of the first
-        one from its partner is reported where it is more than rounding."""
+        """Choose which input tensors get the numbers of the first side (set `sources`); record the
+        distance of the first tensor that differs from its partner by more than rounding."""
         runner, model = self.owner.runner, self.owner.runner.model
         self.samples = [model.sample(one) for one in tensors]
         arrays = {
@@ -189,8 +201,12 @@ class FollowingCall(KeptCall):
     def pair_outputs(
         self, outputs: Sequence[Any], record: BlockRecord, widths: Mapping[str, float]
     ) -> list[Any]:
-        """Compare the output tensors in their order with those of the first side; return the first
-        side's, where they have the same shape."""
+        """Compare the floating-point output tensors, in order, with the first side's; return all
+        output tensors, with the first side's numbers where there is a partner of the same shape.
+
+        Args:
+            widths: rounding envelope of each output, by ``output/NUMBER``.
+        """
         model, access = self.owner.runner.model, self.owner.runner.access
         known = [n for n in record.arrays if n.startswith("output/")]
         theirs = iter([(n, record.arrays[n]) for n in known if is_real(record.arrays[n])])
@@ -208,8 +224,10 @@ class FollowingCall(KeptCall):
         return found
 
     def backward(self, gradients: Sequence[Any]) -> list[Any]:
-        """Compute the block's gradients from those of the first side's outputs, compare them, and
-        return the first side's for the input tensors."""
+        """Compute the block's gradients from the first side's gradients of its outputs, compare
+        them and update parameters if `is_updated`; return the gradients of the input tensors, the
+        first side's where there are some. All are None if the first side has no gradients of this
+        call."""
         runner, model = self.owner.runner, self.owner.runner.model
         record = self.owner.wait_for_gradients(self.key)
         if record is None:  # the first side's loss does not depend on this call
@@ -250,8 +268,16 @@ class FollowingCall(KeptCall):
         array: NDArray[Any],
         width: float = 0.0,
     ) -> bool:
-        """Compare the gradient of an input or output with the first side's; return whether that has
-        one of the same shape."""
+        """Record the comparison of the gradient of an input or output with the first side's; return
+        whether the first side has it in the same shape.
+
+        Args:
+            role: ``input`` or ``output``.
+            theirs, ours: number of the tensor on the first side and on this one, from 0.
+            record: the first side's gradients.
+            array: this side's gradient.
+            width: rounding envelope of the gradient.
+        """
         name = f"{role}/{theirs}"
         if name not in record.arrays:
             return False
@@ -262,5 +288,5 @@ class FollowingCall(KeptCall):
 
 
 def is_real(array: NDArray[Any]) -> bool:
-    """Return whether an array has floating-point numbers."""
+    """Return whether an array's dtype is a real floating-point type."""
     return array.dtype.kind == "f"

@@ -16,10 +16,12 @@ DRIFT_DRAW = 2
 
 
 class MovedPass(ModelPass):
-    """A pass of the first side with all weights moved, and with the activations that follow.
+    """A pass of the first side with all weights moved by units in the last place (draw
+    `DRIFT_DRAW`), each block on the activations that follow from it: it measures how far rounding
+    drifts.
 
     Attributes:
-        distances: block → largest distance of an output from that of the first pass.
+        distances: block → largest distance of an output from that of the first side's first pass.
     """
 
     def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
@@ -27,11 +29,12 @@ class MovedPass(ModelPass):
         self.distances: dict[str, float] = {}
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block."""
+        """Count the next call of a block and return it."""
         return FreeCall(self, block, call_key(block, self.count(block)), rebuild, DRIFT_DRAW)
 
     def compare(self, block: str, key: str, tensors: Sequence[Any]) -> None:
-        """Measure how far the outputs of a call lie from those of the first side's first pass."""
+        """Raise `distances` of the block to the distance of a call's outputs from those of the
+        first side's first pass, whose record is ``key``; do nothing if there is no such record."""
         if not self.exchange.has_record(key):
             return
         record = self.exchange.read(key)
@@ -46,8 +49,8 @@ class FreeCall:
     """A call on the activations of the pass itself, without gradients.
 
     Args:
-        key: name of the record of the first side.
-        draw: number of the draw that moves weights; None for their own values.
+        key: name of the first side's record of the call.
+        draw: number of the draw, from 0, that moves the weights; None: they are not moved.
     """
 
     def __init__(
@@ -58,7 +61,8 @@ class FreeCall:
         self.rebuild_output: Rebuild = tuple
 
     def forward(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run the block, compare its outputs, and return them."""
+        """Run the block on these tensors, compare its outputs with the first side's first pass, and
+        return them."""
         runner = self.owner.runner
         result = runner.run(self.block, tensors, self.rebuild, None, self.draw)
         _, self.rebuild_output = runner.flatten_output(result.output)
@@ -66,12 +70,13 @@ class FreeCall:
         return [runner.model.duplicate(one) for one in result.tensors]
 
     def backward(self, gradients: Sequence[Any]) -> list[Any]:
-        """Refuse: these passes have no gradients."""
+        """Raise `NotImplementedError`: these passes have no gradients."""
         raise NotImplementedError
 
 
 class FreePass(MovedPass):
-    """A pass of the second side on its own activations, compared with the first side's.
+    """A pass of the second side, each block on the activations of this pass, compared with the
+    first side's first pass.
 
     Args:
         partners: block of this side → block of the first.
@@ -84,10 +89,16 @@ class FreePass(MovedPass):
         self.partners = partners
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block."""
+        """Count the next call of a block and return it; its weights are not moved."""
         key = call_key(self.partners[block], self.count(block))
         return FreeCall(self, block, key, rebuild, None)
 
     def compare(self, block: str, key: str, tensors: Sequence[Any]) -> None:
-        """Measure how far the outputs of a call lie from those of the first side's first pass."""
+        """Raise `distances` of the first side's block to the distance of a call's outputs from
+        those of the first side's first pass.
+
+        Args:
+            block: this side's block.
+            key: name of the first side's record of the call.
+        """
         super().compare(self.partners[block], key, tensors)

@@ -30,12 +30,12 @@ def match_inputs(
     Args:
         arrays: number of an input → array.
         given: ``input/NUMBER`` → array of the first side.
-        numbers: of the first side's floating-point inputs.
+        numbers: numbers of the first side's floating-point inputs.
         unit: one unit in the last place, relative.
 
     Returns:
-        Number of an input → number on the first side; and the pair of the first input, if its
-        numbers are others.
+        Number of an input → number on the first side; and (number of the first input, number on the
+            first side) if the numbers in the first input differ from its partner's, else None.
     """
     left, matched = list(numbers), {}
     for i, array in arrays.items():

@@ -53,7 +53,14 @@ def judge_blocks(
     margin: float,
     dtypes: Sequence[str],
 ) -> ModelComparison:
-    """Judge what both workers left, see `dualml.parity.models.lockstep.worker`."""
+    """Return the comparison that follows from what both workers left.
+
+    Args:
+        a, b: results of side ``a`` and ``b``, see `dualml.parity.models.lockstep.worker`.
+        sides: names of the two sides.
+        margin: how many rounding envelopes apart arrays still count as equal.
+        dtypes: dtypes of the two sides, such as ``float32``.
+    """
     unit = max(LOW_PRECISION_UNITS.get(dtype, FLOOR) for dtype in dtypes)
     judged = measure_rows([read_row(row) for row in b["rows"]], a, b, unit)
     stray = next((one for one in judged if one.decides and one.spot.ratio > margin), None)
@@ -107,8 +114,12 @@ def judge_blocks(
 
 
 def is_drift_outside(drift: Mapping[str, tuple[float, float]], margin: float) -> bool:
-    """Return whether the two sides lie further apart behind the last block, each on its own
-    activations, than the margin allows."""
+    """Return whether the two sides, each on its own activations, lie further apart after the last
+    block than the margin allows; False without a drift.
+
+    Args:
+        drift: block → (distance of the two sides, rounding), in the order of execution.
+    """
     far, width = list(drift.values())[-1] if drift else (0.0, 1.0)
     return far > margin * width
 
@@ -116,8 +127,13 @@ def is_drift_outside(drift: Mapping[str, tuple[float, float]], margin: float) ->
 def measure_rows(
     rows: Sequence[BlockRow], a: Mapping[str, Any], b: Mapping[str, Any], unit: float
 ) -> list[JudgedRow]:
-    """Return the rows with their envelope: the larger one of both sides, and of a gradient at least
-    the median of all gradients."""
+    """Return the rows with their rounding envelopes: the larger one of both sides, and at least the
+    median of all gradients' for a gradient, `BETWEEN_UNITS` units for inputs and the loss, and one
+    ``unit``.
+
+    Args:
+        a, b: results of both sides' workers.
+    """
     widths = {name: as_number(width) for name, width in a["widths"].items()}
     known = [max(row.width, widths.get(row.width_key, 0.0)) for row in rows]
     gradients = [
@@ -141,8 +157,13 @@ def measure_rows(
 
 
 def find_start(judged: Sequence[JudgedRow], stray: JudgedRow, margin: float) -> JudgedRow:
-    """Return where the difference at an output begins: the first output inside of its block that is
-    above a third of the margin, if all from there on are; else the output itself."""
+    """Return where the difference at an output begins: the first output of a module, inside of the
+    same call of the block, whose ratio is above a third of the margin, or else the block's output
+    itself.
+
+    Args:
+        stray: the first row beyond the margin; returned as it is if it is no output.
+    """
     if stray.row.role != "output" or stray.row.kind != "value":
         return stray
     inside = [
@@ -158,8 +179,12 @@ def find_start(judged: Sequence[JudgedRow], stray: JudgedRow, margin: float) -> 
 def find_pattern(
     judged: Sequence[JudgedRow], modules: Mapping[str, str]
 ) -> tuple[str, float, list[JudgedRow]] | None:
-    """Return type, ratio and rows of the first kind of modules whose outputs are scaled in one
-    direction, see `dualml.parity.models.pattern`; None if there is none."""
+    """Return (type, ratio, rows) of the first type of modules whose outputs are scaled in one
+    direction beyond the limit, see `dualml.parity.models.pattern`; None if there is none.
+
+    Args:
+        modules: name → type of the first side's modules.
+    """
     kinds: dict[str, list[JudgedRow]] = defaultdict(list)
     for one in judged:
         if one.row.role == "inner" and one.row.kind == "value":

@@ -29,22 +29,23 @@ KEPT_GRADIENTS = 2
 
 
 def call_key(block: str, number: int) -> str:
-    """Return the name of the record of a block's call, from 1."""
+    """Return the name of the record of a block's call number ``number``, counted from 1:
+    ``BLOCK.NUMBER``."""
     return f"{block}.{number}"
 
 
 def gradient_key(key: str) -> str:
-    """Return the name of the record of the gradients of a call."""
+    """Return the name of the record of the gradients of a call, from its `call_key`."""
     return f"gradient-{key}"
 
 
 def update_key(key: str) -> str:
-    """Return the name of the record of the new weights behind a call."""
+    """Return the name of the record of the new weights after a call, from its `call_key`."""
     return f"update-{key}"
 
 
 class OtherSideStoppedError(Exception):
-    """The second side reads nothing any more."""
+    """The second side has stopped and reads no further records."""
 
 
 class ModelPass:
@@ -52,15 +53,17 @@ class ModelPass:
 
     Args:
         runner: runs the blocks.
-        exchange: has the records of the first side.
+        exchange: folder in which the first side writes the records that the second reads.
 
-        updates: updates the parameters of a block behind its gradients; None does not.
+        updates: updates the parameters of a block after its gradients are computed; None: no
+            updates.
 
     Attributes:
         calls: number of calls of each module so far.
-        widths: KEY/NAME → largest distance that moved weights make.
-        random: the first output that differs between two runs of one block, as in a trace; None if
-            there is none.
+        widths: KEY/NAME → rounding envelope: largest distance that weights moved by units in the
+            last place make.
+        random: the first output that differs between two runs of one block, as
+            ``{"phase", "name", "type"}``; None if there is none.
     """
 
     def __init__(
@@ -73,7 +76,13 @@ class ModelPass:
         self.repeated: set[str] = set()
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block."""
+        """Count the next call of a block, and return the object that runs its forward and backward
+        passes.
+
+        Args:
+            tensors: the input tensors of the call.
+            rebuild: makes the block's arguments of these tensors.
+        """
         raise NotImplementedError
 
     def count(self, block: str) -> int:
@@ -89,11 +98,12 @@ class ModelPass:
         base: Mapping[str, NDArray[Any]],
         calls: Counter[str],
     ) -> None:
-        """Run the first block of each type once more, and note where it does not repeat itself.
+        """Run the first block of each type once more, and set `random` if its results differ by
+        more than rounding; do nothing if `random` is set, or for later blocks of a type.
 
         Args:
-            base: the arrays of the first run.
-            calls: number of calls before that run.
+            base: the arrays of the first run, by name.
+            calls: number of calls of each module before that run.
         """
         modules = self.runner.model.modules()
         if self.random is not None or modules.get(block, "") in self.repeated:
@@ -109,12 +119,14 @@ class ModelPass:
                 return
 
     def is_updated(self, block: str) -> bool:
-        """Return whether a block's parameters are updated behind its gradients: of one that is
-        called several times, no call has the whole gradient."""
+        """Return whether a block's parameters are updated right after its gradients: there is an
+        update, and the block was called once. With several calls, no call has the whole
+        gradient."""
         return self.updates is not None and self.calls[block] == 1
 
     def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
-        """Note the rounding envelope of each array of the block or output ``key``, by name."""
+        """Add rounding envelopes, by array name, of the block or output ``key`` to `widths` as
+        ``KEY/NAME``."""
         self.widths |= {f"{key}/{name}": width for name, width in widths.items()}
 
 
@@ -122,8 +134,8 @@ class KeptCall:
     """A call whose input tensors are kept as arrays of a record, not in memory.
 
     Args:
-        key: name of the record.
-        rebuild: makes the arguments of their tensors.
+        key: name of the record of the call.
+        rebuild: makes the block's arguments of the input tensors.
     """
 
     def __init__(self, owner: ModelPass, block: str, key: str, rebuild: Rebuild) -> None:
@@ -132,7 +144,7 @@ class KeptCall:
         self.rebuild_output: Rebuild = tuple
 
     def recall_inputs(self) -> list[Any]:
-        """Return the input tensors as they were."""
+        """Read the call's record and return the input tensors as the call got them."""
         arrays = self.owner.exchange.read(self.key).arrays
         model = self.owner.runner.model
         return [
@@ -141,7 +153,8 @@ class KeptCall:
 
 
 class LeadingPass(ModelPass):
-    """The pass of the first side, with the envelope of each block; its activations are its own."""
+    """The pass of the first side: it computes with its own activations, writes a record of each
+    call for the second side, and measures the rounding envelope of each block."""
 
     def __init__(
         self, runner: BlockRunner, exchange: RecordFolder, updates: UpdateRunner | None = None
@@ -150,14 +163,20 @@ class LeadingPass(ModelPass):
         self.written: list[str] = []
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block; raise `OtherSideStoppedError` if nobody reads it."""
+        """Count the next call of a block and return it; raise `OtherSideStoppedError` if the second
+        side has stopped."""
         if self.exchange.has_record(STOPPED_RECORD):
             raise OtherSideStoppedError
         return LeadingCall(self, block, call_key(block, self.count(block)), rebuild)
 
     def write_gradients(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write the gradients of a call, as soon as the other side has used earlier ones or asks
-        for others; raise `OtherSideStoppedError` if nobody reads them."""
+        """Write the gradients of a call, by array name, as soon as fewer than `KEPT_GRADIENTS`
+        records of gradients are unread, or the other side waits for a gradient.
+
+        Raises:
+            OtherSideStoppedError: the second side has stopped.
+            TrialError: the second side did not read earlier gradients in time.
+        """
         exchange = self.exchange
         deadline = time.monotonic() + exchange.timeout
         while sum(map(exchange.has_record, self.written)) >= KEPT_GRADIENTS:
@@ -172,7 +191,8 @@ class LeadingPass(ModelPass):
         self.written = [*filter(exchange.has_record, self.written), gradient_key(key)]
 
     def write_update(self, key: str, gradients: Mapping[str, NDArray[Any]]) -> None:
-        """Update the parameters with these gradients, and write their new weights and states."""
+        """Update the parameters in place with these gradients, write their new weights and states
+        as a record, and add the update's rounding envelope."""
         assert self.updates is not None
         arrays = self.updates.run(gradients)
         self.exchange.write(update_key(key), arrays, {})
@@ -185,7 +205,8 @@ class LeadingCall(KeptCall):
     owner: LeadingPass
 
     def forward(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run the block and write its inputs and outputs; return its output tensors."""
+        """Run the block, write its inputs and outputs, and measure its rounding envelope; return
+        its output tensors."""
         runner, model, calls = self.owner.runner, self.owner.runner.model, self.owner.calls
         self.samples = [model.sample(one) for one in tensors]
         before = Counter(calls)
@@ -208,7 +229,9 @@ class LeadingCall(KeptCall):
         return outputs
 
     def backward(self, gradients: Sequence[Any]) -> list[Any]:
-        """Compute the block's gradients, write them, and return those of the input tensors."""
+        """Compute and write the block's gradients from those of its outputs, update its parameters
+        if `is_updated`, and return the gradients of the input tensors; None for an input that has
+        none."""
         runner, model = self.owner.runner, self.owner.runner.model
         tensors = self.recall_inputs()
         found = runner.differentiate(self.block, tensors, self.rebuild, gradients)
@@ -225,7 +248,8 @@ class LeadingCall(KeptCall):
 def tensors_of_inputs(
     owner: ModelPass, arrays: Mapping[str, NDArray[Any]], samples: Sequence[Any]
 ) -> list[Any]:
-    """Return the gradients ``input/0``, … as tensors like ``samples``; None where there is none."""
+    """Return the gradients ``input/0``, ``input/1``, … of ``arrays`` as tensors with the dtype and
+    device of ``samples``; None where the array or the sample is missing."""
     model = owner.runner.model
     return [
         model.tensor_like(arrays[name].copy(), sample)

@@ -16,8 +16,8 @@ UPDATE_COPIES = 5
 
 
 def estimate_bytes(blocks: Sequence[str], tensors: Sequence[Tensor]) -> tuple[int, int]:
-    """Return the bytes of the largest block's weights, and of all tensors outside of blocks, as
-    float32."""
+    """Return the bytes of the largest block's weights, and of all tensors outside of blocks
+    together, as float32."""
     sizes = dict.fromkeys(blocks, 0)
     outside = 0
     for one in tensors:
@@ -32,7 +32,8 @@ def estimate_bytes(blocks: Sequence[str], tensors: Sequence[Tensor]) -> tuple[in
 def check_memory(
     blocks: Sequence[str], tensors: Sequence[Tensor], *, updated: bool = False
 ) -> None:
-    """Raise `UserError` if the largest block does not fit into the memory of both sides.
+    """Raise `UserError` if the free memory is too small for the largest block, and all tensors
+    outside of blocks, on both sides at once.
 
     Args:
         updated: whether an optimizer updates the parameters.

@@ -18,21 +18,21 @@ from dualml.parity.models.lockstep.updates import STATE, UPDATE
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """A row with its distance in units of rounding, as the judge of a comparison has it."""
+    """A row of the comparison (two compared arrays), with its distance and rounding envelope."""
 
     row: BlockRow
     spot: TensorDistance
 
     @property
     def decides(self) -> bool:
-        """Whether the row can make the verdict: outputs inside of a block only say where a
-        difference begins."""
+        """Whether the row can make the verdict: not if it is an output inside of a block, which
+        only says where a difference begins, or if rounding alone can turn its value over."""
         return self.row.role != "inner" and not self.spot.is_unstable
 
 
 def row_name(row: BlockRow) -> str:
-    """Return the name of the arrays of a row, with the block unless it is a parameter or lies
-    inside: ``layers.3, output 0``."""
+    """Return the name that a row is shown under: that of an array of a parameter, of a module
+    inside of a block, or of the loss; else block, role and number: ``layers.3, output 0``."""
     if row.role in ("inner", "loss"):
         return row.name
     role, _, number = row.name.partition("/")
@@ -40,14 +40,20 @@ def row_name(row: BlockRow) -> str:
 
 
 def is_of_parameter(row: BlockRow) -> bool:
-    """Return whether a row compares arrays of a parameter: gradients, new weights, states."""
+    """Return whether a row compares arrays of a parameter: gradient, new weights or state."""
     return row.name.startswith((PARAMETER, UPDATE, STATE))
 
 
 def make_divergence(
     start: JudgedRow, stray: JudgedRow, modules: Mapping[str, str], sides: tuple[str, str]
 ) -> FirstDivergence:
-    """Return the divergence that begins at one row and exceeds the margin at another."""
+    """Return the divergence that begins at row ``start`` and exceeds the margin at row ``stray``;
+    both may be the same.
+
+    Args:
+        modules: name → type of the first side's modules.
+        sides: names of the two sides.
+    """
     row, spot = start.row, start.spot
     if row.role == "inner":
         layer = module_name(row.name)
@@ -76,7 +82,13 @@ def make_divergence(
 def raised_divergence(
     raised: Mapping[str, str], modules: Mapping[str, str], sides: tuple[str, str]
 ) -> FirstDivergence:
-    """Return the block in which the second side raised, as a divergence."""
+    """Return the block in which the second side raised an error, as a divergence.
+
+    Args:
+        raised: has the name of the block under ``block``.
+        modules: name → type of the first side's modules.
+        sides: names of the two sides.
+    """
     return FirstDivergence(
         step=1,
         phase="forward",
@@ -93,8 +105,13 @@ def raised_divergence(
 def describe_drift(
     a: Mapping[str, Any], b: Mapping[str, Any], unit: float
 ) -> dict[str, tuple[float, float]]:
-    """Return block → how far the two sides are apart there, each on its own activations, and how
-    far the first side's weights, moved by four units, move it; in the order of execution."""
+    """Return block → (drift, rounding), in the order of execution: how far the two sides' outputs
+    are apart, each on its own activations, and how far weights moved by four units in the last
+    place move the first side's, at least ``unit``.
+
+    Args:
+        a, b: results of both sides' workers.
+    """
     return {
         block: (as_number(b["drift"][block]), max(as_number(far), unit))
         for block, far in a["drift"].items()
@@ -108,8 +125,15 @@ def make_notes(
     sides: tuple[str, str],
     drift: Mapping[str, tuple[float, float]],
 ) -> list[Note]:
-    """Return what is said beside the verdict: what a comparison of blocks does not see, how far the
-    two models drift apart, which parameters have no partner, which blocks stay in memory."""
+    """Return the notes beside the verdict: what a comparison of blocks does not see, how far the
+    two models drift apart, which parameters and states have no partner, which blocks stay in
+    memory, what was updated.
+
+    Args:
+        a, b: results of both sides' workers.
+        sides: names of the two sides.
+        drift: what `describe_drift` returned.
+    """
     notes = [Note("lockstep", {"n": len(a["blocks"]), "a": sides[0]})]
     if drift:
         block = list(drift)[-1]
@@ -138,9 +162,12 @@ def describe_blocks(
     judged: Sequence[JudgedRow],
     drift: Mapping[str, tuple[float, float]],
 ) -> list[JsonObject]:
-    """Return for each block its largest ratios to the measured rounding, forward and of gradients,
-    and its drift; None where there is none. With an optimizer there is the largest one of new
-    weights and states, too."""
+    """Return for each block its largest ratio to the rounding envelope, ``forward`` and of the
+    ``gradient``, and its ``drift`` and ``rounding``; None where there is none. With an optimizer
+    there is also ``update``, the largest ratio of new weights and states.
+
+    Blocks with a drift come first, in the order of execution.
+    """
     described: list[JsonObject] = []
     updated = {"update"} if any(one.row.role == "update" for one in judged) else set[str]()
     order = [name for name in drift if name in blocks]

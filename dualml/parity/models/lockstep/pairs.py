@@ -48,17 +48,19 @@ class ParameterPairs:
         self.second = {one.name: one for one in second}
 
     def compare_training(self, rows: RowWriter) -> None:
-        """Note the parameters that only one side trains."""
+        """Add a row to ``rows`` for each paired parameter that only one side trains."""
         for pair in self.pairing.pairs:
             trained = self.first[pair.a].trained, self.second[pair.b].trained
             if trained[0] != trained[1]:
                 rows.add_parameter("", pair.a, pair.b, "trained", int(trained[0]))
 
     def convert_weights(self, theirs: Mapping[str, NDArray[Any]]) -> LazyArrays:
-        """Return the second side's tensors, each made of the first side's when it is looked up.
+        """Return name → tensor of the second side, each made of the first side's tensors ``theirs``
+        when it is looked up.
 
         A matrix that only the second side has gets the numbers of one of the first side's with its
-        shape, where the two may be tied; other parameters that it alone has are neutral.
+        shape, where the two may be tied; other parameters that it alone has get neutral values, see
+        `neutral_weight`.
         """
         arrays, weights = cut_arrays(theirs, self.cuts[0]), LazyArrays()
         for pair in self.pairing.pairs:
@@ -84,8 +86,19 @@ class ParameterPairs:
         widths: Mapping[str, float],
         role: str = "parameter gradient",
     ) -> None:
-        """Compare an array of each parameter of the first side's record with that of the second:
-        its gradient, ``parameter/NAME``, or for another role ``ROLE/NAME``."""
+        """Add a row to ``rows`` for each paired parameter whose array both sides have, last
+        parameter first, and for gradients also one for each parameter that one side alone has, if
+        its gradient is not zero.
+
+        Args:
+            block: the first side's block; empty outside of blocks.
+            key: name of the first side's record.
+            record: the first side's arrays.
+            found: the second side's arrays, under names as in the record.
+            widths: rounding envelopes on the second side, by name.
+            role: role of the rows; arrays are named ``parameter/NAME`` for gradients, else
+                ``ROLE/NAME``.
+        """
         prefix = PARAMETER if role.endswith("gradient") else f"{role}/"
         role = role.partition("/")[0]
         theirs, ours = select_arrays(record.arrays, prefix), select_arrays(found, prefix)
@@ -106,8 +119,8 @@ class ParameterPairs:
     def convert_gradients(
         self, record: BlockRecord, found: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the second side's gradients, ``parameter/NAME``, with the numbers of the first
-        side's where that has a partner; others as they were found."""
+        """Return the second side's gradients, ``parameter/NAME``, each with the numbers of the
+        first side's gradient where that has a partner of the same size; others as in ``found``."""
         theirs = cut_arrays(select_arrays(record.arrays, PARAMETER), self.cuts[0])
         ours = cut_arrays(select_arrays(found, PARAMETER), self.cuts[1])
         pairs = {pair.b: pair for pair in self.pairing.pairs if pair.a in theirs}
@@ -123,8 +136,8 @@ class ParameterPairs:
 
 
 def select_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> LazyArrays:
-    """Return the arrays whose names begin with ``prefix``, by the rest of their names; each is read
-    when it is looked up."""
+    """Return the arrays whose names begin with ``prefix``, under their names without it; each is
+    read when it is looked up."""
     selected = LazyArrays()
     for name in arrays:
         if name.startswith(prefix):
@@ -136,18 +149,19 @@ def select_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> LazyArrays
 def read_changed(
     arrays: Mapping[str, NDArray[Any]], pair: TensorPair, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Read a tensor of the first side in the layout of the second, of this shape."""
+    """Read a tensor of the first side and return it in the second side's layout and ``shape``."""
     return apply_change(arrays[pair.a], pair.change, shape)
 
 
 def partner_output(name: str, modules: Mapping[str, str], known: Collection[str]) -> str | None:
-    """Return the second side's name of a module's output; None if it has none.
+    """Return the second side's name of a module's output; None if there is none among the ``known``
+    ones.
 
-    A single tensor pairs with the first of a tuple.
+    A single tensor pairs with the first one of a tuple.
 
     Args:
         modules: module of the first side → module of the second.
-        known: the second side's names.
+        known: names of the second side's outputs.
     """
     module = module_name(name)
     if (other := modules.get(module)) is None:

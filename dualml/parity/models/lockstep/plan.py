@@ -30,20 +30,21 @@ class ModelOutline:
     shared: Sequence[str] = ()
 
     def has_shared(self, name: str) -> bool:
-        """Return whether a parameter of a module belongs to another module, too."""
+        """Return whether a parameter in this module also belongs to another module."""
         return any(is_inside(one, name) for one in self.shared)
 
     def children(self, name: str) -> list[str]:
-        """Return the direct submodules of a module, ``""`` for the model."""
+        """Return the names of the direct submodules of a module, ``""`` for the model itself."""
         return [one for one in self.modules if parent_name(one) == name]
 
     def has_weights(self, name: str) -> bool:
-        """Return whether a trained parameter lies in a module."""
+        """Return whether a trained parameter lies in a module or its submodules."""
         return any(one.trained and is_inside(one.name, name) for one in self.tensors)
 
     def is_list(self, name: str) -> bool:
-        """Return whether a module is a list or a sequence, whose submodules have numbers, with at
-        least two of one type that have parameters; a list, which is never called, also with one."""
+        """Return whether the submodules of a module form a list: it is of a list type and has
+        parameters, or all its submodules are named by numbers, and at least two with parameters
+        have one type."""
         below = self.children(name)
         if below and canonical_type(self.modules.get(name, "")) == "modulelist":
             return self.has_weights(name)
@@ -54,13 +55,15 @@ class ModelOutline:
 
 
 def is_inside(name: str, module: str) -> bool:
-    """Return whether a tensor or module lies in a module; everything lies in ``""``."""
+    """Return whether a dotted name lies inside a module, without the module itself; everything lies
+    in ``""``."""
     return not module or name.startswith(f"{module}.")
 
 
 def find_blocks(outline: ModelOutline) -> list[str]:
     """Return the modules that are compared one after the other: the members of the outermost lists
-    of modules of one type, and the modules with parameters beside these lists.
+    of modules of one type, and the modules with parameters beside these lists; without those that
+    share a parameter with another module.
 
     A model without such a list is cut into its direct submodules.
 
@@ -73,7 +76,8 @@ def find_blocks(outline: ModelOutline) -> list[str]:
     lists = {name for name in ["", *outline.modules] if outline.is_list(name)}
 
     def split(name: str) -> list[str]:
-        """Return the blocks of a module that has parameters."""
+        """Return the blocks that a module with parameters is divided into; the module itself if it
+        contains no list."""
         around = not name or any(is_inside(one, name) for one in lists)
         if not (around or name in lists):
             return [name]
@@ -88,10 +92,12 @@ def find_blocks(outline: ModelOutline) -> list[str]:
 
 
 def name_blocks(named: Sequence[str], outline: ModelOutline) -> list[str]:
-    """Return the blocks that a user named: a list stands for its members.
+    """Return the blocks that a user named in the first model; a list of modules stands for its
+    members with parameters.
 
     Raises:
-        UserError: there is no such module, it has no parameters, or one lies in another.
+        UserError: there is no such module, a block has no trained parameters or shares one with
+            another module, or a block lies in another.
     """
     blocks: list[str] = []
     for name in named:
@@ -126,16 +132,18 @@ def pair_blocks(
     *,
     strict: bool,
 ) -> dict[str, str]:
-    """Return block of the first model → module of the second that has the same parameters.
+    """Return block of the first model → module of the second model that has exactly its parameters.
 
     Args:
         pairing: the parameters, paired; a piece of a fused tensor is named ``NAME[0]``.
-        modules: module of the first model → partner.
+        outlines: modules and tensors of the first and the second model.
+        modules: module of the first model → partner in the second, tried first.
+        sides: names of the two sides, for errors.
         strict: whether a block without a partner is an error; else it is left out, and its
             parameters stay in memory.
 
     Raises:
-        UserError: a block has no partner, or none has one.
+        UserError: no block has a partner, or, if ``strict``, one has none.
     """
     found: dict[str, str] = {}
     left = []
@@ -173,7 +181,8 @@ def pair_blocks(
 
 
 def enclosing_modules(names: Sequence[str], outline: ModelOutline) -> list[str]:
-    """Return the modules in which all of these tensors lie, the largest first."""
+    """Return the modules in which all tensors of these names lie, the outermost first; empty
+    without names."""
     first, found = names[0] if names else "", list[str]()
     while first := parent_name(first):
         if first in outline.modules and all(is_inside(name, first) for name in names):

@@ -28,16 +28,17 @@ class BlockRow:
         role: ``output``, ``inner``, ``input``, ``loss``, ``output gradient``, ``input gradient``,
             ``parameter gradient``, ``outside gradient`` (of a parameter that stays in memory),
             ``update`` (new weights), ``state`` (of an optimizer) or ``parameter``.
-        block: on the first side; empty outside of blocks.
-        name, other: of the arrays on both sides.
-        distance: relative, see `dualml.parity.models.gap.gap`.
-        kind: ``value``, ``shape``, ``nan`` or ``both_nan``; of a parameter ``alone`` or
-            ``trained``.
-        width: largest distance that moved weights make on the second side.
-        width_key: where the first side's width is among its widths.
+        block: the block on the first side; empty outside of blocks.
+        name, other: names of the arrays on the first and the second side.
+        distance: relative distance, see `dualml.parity.models.gap.gap`.
+        kind: ``value``, ``shape``, ``nan`` (on one side) or ``both_nan``; for a parameter ``alone``
+            (only one side has it) or ``trained`` (only one side trains it).
+        width: rounding envelope on the second side: the largest distance that moved weights make.
+        width_key: key of the first side's envelope among its ``widths``.
         scale: c of the fit b ≈ (1 + c) · a; 0 for arrays with few elements.
-        shapes: of both arrays.
-        elements: those that differ most; empty if that was not asked.
+        shapes: shapes of both arrays.
+        elements: the elements that differ most; empty if the distance is small, or many rows have
+            some.
         side: index of the side that has the NaN, alone has the parameter, or does not train it.
     """
 
@@ -56,7 +57,7 @@ class BlockRow:
 
 
 class RowWriter:
-    """Takes pairs of arrays and keeps rows.
+    """Compares pairs of arrays and keeps a row for each in ``rows``.
 
     Args:
         sides: names of the two sides.
@@ -77,11 +78,14 @@ class RowWriter:
         a: NDArray[Any],
         b: NDArray[Any],
     ) -> None:
-        """Compare two arrays.
+        """Compare two arrays and append their row.
 
         Args:
-            place: name of the record, name of the array in it, width on the second side.
+            role, block: as in `BlockRow`.
+            place: name of the record, name of the first side's array in it, rounding envelope on
+                the second side.
             other: name of the second side's array.
+            a, b: arrays of the first and the second side.
         """
         key, name, width = place
         far, kind, side = gap(a, b), "value", 0
@@ -112,7 +116,13 @@ class RowWriter:
         )
 
     def add_parameter(self, block: str, name: str, other: str, kind: str, side: int) -> None:
-        """Note a trained parameter that one side has alone, or that it alone trains."""
+        """Append a row for a trained parameter that one side alone has, or alone trains, at
+        infinite distance.
+
+        Args:
+            kind: ``alone`` or ``trained``.
+            side: index of the side that alone has it, or that does not train it.
+        """
         self.rows.append(
             BlockRow(
                 *("parameter", block, f"parameter/{name}", other, float("inf"), kind, 0.0, ""),
@@ -121,12 +131,12 @@ class RowWriter:
         )
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON."""
+        """Return the rows as a list of dicts for JSON, which `read_row` reads."""
         return [asdict(row) for row in self.rows]
 
 
 def as_number(value: Any) -> float:
-    """Return a number of JSON, where null is infinity."""
+    """Return a number read from JSON as a float; None, which JSON has for infinity, as infinity."""
     return float("inf") if value is None else float(value)
 
 

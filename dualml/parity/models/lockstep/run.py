@@ -35,10 +35,11 @@ def describe_lockstep(
     steps: int,
     loss: Any,
 ) -> dict[str, Any]:
-    """Return what a job says of a comparison block by block; nothing for another comparison.
+    """Check the options of `dualml.parity.compare` for a comparison block by block, and return its
+    part of the job; empty if ``lockstep`` is False.
 
     Raises:
-        UserError: options that do not go together.
+        UserError: the options do not go together.
     """
     if not lockstep:
         if blocks is not None:
@@ -71,10 +72,11 @@ def compare_blocks(
     sides: Sequence[ResolvedSide],
     batches: Sequence[NDArray[Any]],
 ) -> ModelComparison:
-    """Compare the two models of a job block by block, and judge them.
+    """Run the two models of a job block by block in ``folder``, and return the comparison.
 
     Raises:
-        UserError: a model cannot be cut into blocks, a process failed, or it took too long.
+        UserError: a side is compiled, a model cannot be cut into blocks, a process failed, or the
+            job's timeout is over.
     """
     if compiled := [side.label for side in sides if side.is_compiled]:
         raise UserError(

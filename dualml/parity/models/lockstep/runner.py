@@ -27,8 +27,8 @@ class BlockResult:
     """The result of one run of a block.
 
     Attributes:
-        output: as the framework returned it.
-        tensors: the tensors of the output.
+        output: the output as the framework returned it.
+        tensors: the tensors inside the output, in order.
         inner: name of an output of a module inside of the block → array, in execution order.
     """
 
@@ -38,13 +38,14 @@ class BlockResult:
 
 
 class BlockRunner:
-    """Runs blocks of a model one by one, and keeps no weights in between.
+    """Runs blocks (parts of a model with their own weights) one by one, and keeps no weights in
+    between.
 
     Args:
         access: the framework's access to the blocks.
-        recorder: of the whole model.
+        recorder: recorder of the whole model.
         weights: makes the weights of a block.
-        draws: number of repetitions that measure rounding.
+        draws: number of repetitions with moved weights that measure rounding.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class BlockRunner:
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
-        """Report outputs of modules to the block that runs, inside the context."""
+        """Within the context, pass outputs of modules on to the `listener` of the block that is
+        running."""
 
         def pass_output(name: str, output: Any) -> None:
-            """Pass the output of a module on."""
+            """Call the current listener, if there is one, with a module's name and output."""
             if self.listener is not None:
                 self.listener(name, output)
 
@@ -76,7 +78,8 @@ class BlockRunner:
             yield
 
     def flatten_output(self, output: Any) -> tuple[list[Any], Any]:
-        """Return the tensors of a block's output, and the function that puts others in it."""
+        """Return the tensors inside a block's output, and the function that makes such an output of
+        other tensors."""
         return flatten(output, self.model.is_tensor)
 
     def run(
@@ -90,10 +93,12 @@ class BlockRunner:
         """Run a block once.
 
         Args:
-            tensors: of its arguments.
-            calls: number of calls of each module so far, continued by this run; None records
-                nothing inside.
-            draw: number of the draw that moves weights; None for their own values.
+            tensors: the tensors among its arguments.
+            rebuild: makes the arguments of these tensors.
+            calls: number of calls of each module so far, changed in place by this run; None:
+                outputs of modules inside the block are not recorded.
+            draw: number of the draw, from 0, whose units in the last place the weights are moved
+                by; None: they are not moved.
         """
         inner: Arrays = {}
         weights = self.weights.make_block(block, draw)
@@ -106,10 +111,12 @@ class BlockRunner:
         return BlockResult(output, self.flatten_output(output)[0], inner)
 
     def make_listener(self, inner: Arrays, calls: Counter[str]) -> Any:
-        """Return a function of a module's name and output that adds the output to ``inner``."""
+        """Return a function of a module's name and output that adds the output's arrays to
+        ``inner``, and counts the call in ``calls``."""
 
         def listen(name: str, output: Any) -> None:
-            """Add the output of a module, with a number from its second call on."""
+            """Add the output of a module to ``inner``; from its second call on, with the number of
+            the call."""
             calls[name] += 1
             title = name + (f"#{calls[name]}" if calls[name] > 1 else "")
             for tail, tensor in iter_tensors(output, self.model.is_tensor, title):
@@ -119,7 +126,12 @@ class BlockRunner:
 
     @contextlib.contextmanager
     def rounded(self, draw: int | None) -> Iterator[None]:
-        """Let approximated functions round differently in a draw, inside the context."""
+        """Let functions that are computed approximately round differently inside the context; None
+        changes nothing.
+
+        Args:
+            draw: number of the draw, from 0.
+        """
         if draw is not None:
             rng = np.random.default_rng([self.recorder.seed, draw, 1])
             self.recorder.rounding = rng, 2**draw
@@ -129,7 +141,8 @@ class BlockRunner:
             self.recorder.rounding = None
 
     def move_inputs(self, tensors: Sequence[Any], draw: int) -> list[Any]:
-        """Return the input tensors of a block, moved like weights."""
+        """Return the input tensors of a block, moved by units in the last place as weights are in
+        this draw."""
         return [
             self.recorder.perturb_input(one, f"input {i}", draw) for i, one in enumerate(tensors)
         ]
@@ -142,12 +155,12 @@ class BlockRunner:
         base: Mapping[str, NDArray[Any]],
         calls: Counter[str],
     ) -> dict[str, float]:
-        """Return name → largest distance that moved weights make, of the outputs of a block and of
-        the modules inside of it.
+        """Return name → rounding envelope of each output of a block and of the modules inside of
+        it: the largest distance that moved weights and inputs make.
 
         Args:
-            base: the arrays of the run without moved weights.
-            calls: number of calls before that run.
+            base: the arrays of the run without moved weights, by name.
+            calls: number of calls of each module before that run; not changed.
         """
         widths: dict[str, float] = {}
         for draw in range(self.draws):
@@ -169,8 +182,14 @@ class BlockRunner:
         gradients: Sequence[Any],
         draw: int | None = None,
     ) -> Arrays:
-        """Return the gradients of a block's parameters, ``parameter/NAME``, and of its inputs,
-        ``input/0``, …; they may share the memory of the framework's tensors."""
+        """Return the gradients of a block's trained parameters, ``parameter/NAME``, and of its
+        inputs, ``input/0``, …, without inputs that have none. The arrays may share the memory of
+        the framework's tensors.
+
+        Args:
+            gradients: gradients of the output tensors, None for those that have none.
+            draw: number of the draw, from 0, that moves the weights; None: they are not moved.
+        """
         weights = self.weights.make_block(block, draw)
         with self.rounded(draw), self.recorder.watch_operations():
             found, of_inputs = self.access.differentiate(
@@ -189,7 +208,12 @@ class BlockRunner:
         gradients: Sequence[Any],
         base: Mapping[str, NDArray[Any]],
     ) -> dict[str, float]:
-        """Return name → largest distance that moved weights make, of the gradients of a block."""
+        """Return name → rounding envelope of each gradient of a block: the largest distance that
+        moved weights and inputs make.
+
+        Args:
+            base: the gradients without moved weights, by name.
+        """
         widths: dict[str, float] = {}
         for draw in range(self.draws):
             moved = self.move_inputs(tensors, draw)
@@ -202,7 +226,8 @@ def widen(
     base: Mapping[str, NDArray[Any]],
     arrays: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Let the widths of arrays reach as far as a draw lies from the first run."""
+    """Raise each width, in place, to the distance of an array from the one of this name in
+    ``base``; names that ``base`` lacks, and those with NaN there, are left out."""
     for name, array in arrays.items():
         if name in base and not has_nan(kept := base[name]):
             widths[name] = max(widths.get(name, 0.0), gap(kept, array))

@@ -38,12 +38,13 @@ MAX_REASON = 160
 
 
 class SideWorker:
-    """The work of one side, see the module.
+    """The work of one side of a comparison block by block; making it builds the side's model
+    without memory for weights.
 
     Args:
-        folder: of the comparison.
+        folder: folder of the comparison, with its ``job.json``.
         letter: ``a`` or ``b``.
-        emit: takes progress.
+        emit: called to report progress.
     """
 
     def __init__(self, folder: Path, letter: str, emit: Emitter) -> None:
@@ -70,31 +71,34 @@ class SideWorker:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether there is a loss."""
+        """Whether the side has a loss, and so a backward pass."""
         return bool(self.own["loss"] != "none")
 
     def describe_outline(self) -> ModelOutline:
-        """Return modules and tensors of the model."""
+        """Return the modules, tensors and shared parameters of the model."""
         shared = self.access.shared_parameters()
         return ModelOutline(self.recorder.modules(), self.recorder.tensors(), shared)
 
     def load_batch(self) -> list[Any]:
-        """Return inputs and, if there are any, targets in the side's dtype."""
+        """Return the inputs and, if there are any, the targets as last entry, on the side's device
+        and in its dtype."""
         tensors = load_inputs(self.backend, self.job, self.own, self.folder)
         return [self.cast(one) for one in tensors]
 
     def cast(self, tensor: Any) -> Any:
-        """Return a tensor on the side's device and in its dtype."""
+        """Return a tensor on the side's device; floating-point numbers get its dtype."""
         return self.backend.move(tensor, self.own["device"], self.own["dtype"])
 
     def make_tensor(self, array: NDArray[Any]) -> Any:
-        """Return an array as a tensor on the side's device and in its dtype."""
+        """Return an array as a tensor on the side's device; floating-point numbers get its
+        dtype."""
         tensor = self.backend.tensor(array)
         plain = self.own["dtype"] == DTYPE and self.own["device"] == "cpu"
         return tensor if plain else self.cast(tensor)
 
     def make_runner(self, source: Mapping[str, NDArray[Any]]) -> BlockRunner:
-        """Return the runner of this side's blocks with these weights."""
+        """Return the runner of this side's blocks with the weights in ``source``, by parameter
+        name."""
         settings = WeightSettings(self.job["seed"], self.job["precision"], self.own["dtype"])
         trained = {one.name for one in self.recorder.tensors() if one.trained}
         empty = self.access.empty_parameters()
@@ -102,18 +106,20 @@ class SideWorker:
         return BlockRunner(self.access, self.recorder, weights, self.job["draws"])
 
     def make_updates(self, runner: BlockRunner) -> UpdateRunner | None:
-        """Return what updates the parameters of blocks; None without an optimizer."""
+        """Return the runner of parameter updates; None if the side has no optimizer."""
         if self.own["optimizer"] is None:
             return None
         return UpdateRunner(runner, partial(make_side_optimizer, self.backend, self.own))
 
     def load_outside(self, runner: BlockRunner, blocks: Sequence[str], draw: int | None) -> None:
-        """Load the parameters that lie in no block."""
+        """Load the parameters that lie in none of ``blocks`` into the model, moved by units in the
+        last place if ``draw`` is the number of a draw, from 0, and not None."""
         names = runner.weights.outside_names(blocks)
         self.access.load(runner.weights.make_weights(names, draw))
 
     def intercept(self, blocks: Sequence[str]) -> None:
-        """Let the current pass make the calls of the blocks."""
+        """Replace all calls of the blocks, from now on, by calls of the pass that is running
+        (`current`), and report progress at each."""
 
         def make_call(block: str, tensors: Sequence[Any], rebuild: Any) -> Any:
             """Report progress and return the next call of a block."""
@@ -133,11 +139,13 @@ class SideWorker:
         forward_only: bool = False,
         draw: int | None = None,
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Run the model once.
+        """Run the model on the side's batch once; blocks are called through ``current``.
 
         Args:
-            at_end: called when the forward pass has ended.
-            draw: number of the draw that moves the model's inputs.
+            at_end: called when the forward pass has ended, before the loss.
+            forward_only: make no backward pass, even with a loss.
+            draw: number of the draw, from 0, that moves the model's inputs; None: they are not
+                moved.
 
         Returns:
             The loss, and the gradients of parameters outside of blocks; None for a forward pass.
@@ -152,7 +160,7 @@ class SideWorker:
         loss = make_loss(self.backend, self.own["loss"])
 
         def end_forward(outputs: Any, given: Any) -> Any:
-            """Say that the forward pass has ended, and return the loss."""
+            """Call ``at_end``, and return the loss."""
             at_end()
             assert loss is not None
             return loss(outputs, given)

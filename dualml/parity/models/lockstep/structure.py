@@ -10,8 +10,8 @@ from typing import Any
 def flatten(
     value: Any, is_tensor: Callable[[Any], bool]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """Return the tensors of a nested value in their order, and a function that makes the same value
-    with other tensors in their places.
+    """Return the tensors of a nested value in order, and a function that takes a list of other
+    tensors and returns the value with these in their places; the value itself is not changed.
 
     Mappings, tuples and lists are searched; everything else is kept as it is.
 
@@ -27,10 +27,11 @@ def flatten(
 def take_tensors(
     part: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]
 ) -> Callable[[Sequence[Any]], Any]:
-    """Append the tensors of a nested value to ``tensors``; return the function that rebuilds it.
+    """Append the tensors of a nested value to ``tensors``, in place; return a function that
+    rebuilds the value from a list like ``tensors``.
 
-    No function inside of another, which would refer to itself: such a cycle would keep the tensors,
-    and with them a graph and the weights of a block, until Python collects garbage.
+    This is no function inside of `flatten`, which would refer to itself: such a cycle would keep
+    the tensors, and with them a graph and the weights of a block, until Python collects garbage.
     """
     if is_tensor(part):
         tensors.append(part)
@@ -54,7 +55,8 @@ def take_tensors(
 
 
 def rebuild_mapping(old: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """Return a mapping of the type of ``old`` with these items, or a dict."""
+    """Return a copy of a mapping in which these items are set; a dict of them if its type has no
+    item assignment."""
     if not hasattr(old, "__setitem__"):
         return items
     made: Any = copy.copy(old)

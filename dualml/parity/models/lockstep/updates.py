@@ -20,7 +20,7 @@ class UpdateRunner:
     """Updates the parameters of a block once, and keeps neither weights nor optimizer.
 
     Args:
-        runner: of the blocks.
+        runner: runner of the blocks, which has their weights.
         make_optimizer: makes an optimizer over the trained parameters of a model.
     """
 
@@ -28,12 +28,14 @@ class UpdateRunner:
         self.runner, self.make_optimizer = runner, make_optimizer
 
     def run(self, gradients: Mapping[str, NDArray[Any]], draw: int | None = None) -> Arrays:
-        """Return the new weights, ``update/NAME``, and the optimizer's states, ``state/SLOT/NAME``;
-        they may share the memory of the framework's tensors.
+        """Update the parameters that have gradients once, and return their new weights,
+        ``update/NAME``, and the optimizer's states, ``state/SLOT/NAME``; the arrays may share the
+        memory of the framework's tensors.
 
         Args:
             gradients: ``parameter/NAME`` → array; other arrays are left out.
-            draw: number of the draw that moves weights and gradients; None for their own values.
+            draw: number of the draw, from 0, that moves weights and gradients; None: they are not
+                moved.
         """
         weights, recorder = self.runner.weights, self.runner.recorder
         arrays = {
@@ -56,7 +58,8 @@ class UpdateRunner:
         return found
 
     def move(self, array: NDArray[Any], name: str, draw: int) -> NDArray[Any]:
-        """Return a gradient moved by 2^draw units in the last place; zeros stay zero."""
+        """Return a copy of a gradient moved by 2^draw units in the last place; zeros stay zero, and
+        an array that is not of finite floats is returned unchanged."""
         if not is_finite_float(array):
             return array
         moved = np.array(array, np.float32)
@@ -67,13 +70,14 @@ class UpdateRunner:
     def measure(
         self, gradients: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]]
     ) -> dict[str, float]:
-        """Return name → distance that moved weights and gradients make, of new weights and states.
+        """Return name → rounding envelope of new weights and states: the distance that moved
+        weights and gradients make; empty without draws.
 
         Only the draw with the largest moves is made: rules such as Adam's act on every element
         alone, and one draw costs as much as the update.
 
         Args:
-            base: the arrays of the run without moved ones.
+            base: the arrays of the run that moved nothing.
         """
         widths: dict[str, float] = {}
         if self.runner.draws:
@@ -82,7 +86,8 @@ class UpdateRunner:
 
 
 def kind_prefix(name: str) -> str:
-    """Return what a name of `UpdateRunner.run` begins with, up to the name of the parameter.
+    """Return the beginning of the name of an array of `UpdateRunner.run`, up to the name of the
+    parameter.
 
     Example:
         >>> kind_prefix("update/fc.weight"), kind_prefix("state/exp_avg/fc.weight")

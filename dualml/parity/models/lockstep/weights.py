@@ -63,7 +63,7 @@ def draw_weight(seed: int, name: str, shape: Sequence[int]) -> NDArray[np.float3
 
 
 def draw_weights(seed: int, tensors: Sequence[Tensor]) -> LazyArrays:
-    """Return all of these tensors as arrays that are drawn when they are looked up, see
+    """Return name → array of these tensors, each drawn anew whenever it is looked up, see
     `draw_weight`."""
     drawn = LazyArrays()
     for one in tensors:
@@ -72,8 +72,8 @@ def draw_weights(seed: int, tensors: Sequence[Tensor]) -> LazyArrays:
 
 
 def neutral_weight(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
-    """Return what a parameter that only one side has begins with: zeros for a bias, ones for a
-    scale; float32. A matrix is drawn, see `draw_weight`."""
+    """Return the initial value of a parameter that only one side has, as float32: zeros for a bias,
+    ones for a scale, and for a matrix drawn numbers, see `draw_weight`."""
     if len(shape) > 1:
         return draw_weight(0, name, shape)
     value = float(canonical_name(name).rpartition(".")[2] not in AROUND_ZERO)
@@ -85,8 +85,8 @@ def open_weights(path: Path, tensors: Sequence[Tensor]) -> LazyArrays:
     that are read from the mapped files when they are looked up; floating-point numbers as float32.
 
     Raises:
-        UserError: a file is missing or damaged, or lacks a trained tensor, or has another shape;
-            the message names them. A tensor that is not trained may be missing.
+        UserError: a file is missing or damaged, lacks a trained tensor, or has a tensor of another
+            shape; the message names them. A tensor that is not trained may be missing.
     """
     known: dict[str, tuple[tuple[int, ...], Any]] = {}
     for file in list_shards(path):
@@ -109,11 +109,11 @@ def open_weights(path: Path, tensors: Sequence[Tensor]) -> LazyArrays:
 
 
 def list_shards(path: Path) -> list[Path]:
-    """Return the safetensors files at a path: the file itself, those of an index, or those of a
-    folder.
+    """Return the safetensors files at a path: the file itself, those that an index file names, or
+    those of a folder (of its first index, if it has one).
 
     Raises:
-        UserError: there is none, or files of the index are missing.
+        UserError: there is none, or the index is damaged or names files that are missing.
     """
     if path.is_dir():
         found = sorted(path.glob(f"*{INDEX_ENDING}"))
@@ -175,8 +175,14 @@ def map_tensors(path: Path) -> dict[str, tuple[tuple[int, ...], Any]]:
 def read_mapped(
     path: Path, begin: int, stored: np.dtype[Any], shape: tuple[int, ...], kind: str
 ) -> NDArray[Any]:
-    """Read a tensor from a mapped file: floating-point numbers as a new float32 array, others as
-    they are stored."""
+    """Read a tensor from a file through a memory map: floating-point numbers of up to 64 bits as a
+    new float32 array, others in their stored type.
+
+    Args:
+        begin: offset of the tensor in the file, in bytes.
+        stored: dtype in which it is read; uint16 for bfloat16.
+        kind: type of numbers, named as in safetensors (``BF16``).
+    """
     if not math.prod(shape):
         return np.zeros(shape, np.float32)
     mapped: NDArray[Any] = np.memmap(path, stored, "r", begin, (math.prod(shape),))

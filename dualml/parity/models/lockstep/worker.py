@@ -47,7 +47,8 @@ PLAN, PARTNERS, OUTSIDE_RECORD = "plan", "partners", "outside"
 
 
 def run_first(worker: SideWorker) -> dict[str, Any]:
-    """Run side ``a``; return its results."""
+    """Plan the blocks and run side ``a``, exchanging records with side ``b``; return its results as
+    JSON: rounding envelopes (``widths``), ``drift``, ``blocks`` and more."""
     outline, options = worker.describe_outline(), worker.job["lockstep"]
     named = options["blocks"]
     proposed = name_blocks(named, outline) if named else find_blocks(outline)
@@ -71,7 +72,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     first = LeadingPass(runner, worker.exchange, updates)
 
     def end_forward() -> None:
-        """Say that no further call follows."""
+        """Write the record that no further call follows, with the number of calls of each block."""
         calls = {block: first.calls[block] for block in blocks}
         worker.exchange.write(FORWARD_END, {}, {"calls": calls})
 
@@ -105,8 +106,9 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
 def load_first_weights(
     worker: SideWorker, outline: ModelOutline
 ) -> tuple[LazyArrays, dict[str, Any]]:
-    """Return the weights of the first side by name, made when they are looked up, and all other
-    tensors as arrays, which are loaded."""
+    """Return the weights of the first side by name, drawn or read from a file when they are looked
+    up, and all its other tensors as arrays; those of the latter that the file has are loaded into
+    the model."""
     empty = {*worker.access.empty_parameters()}
     trained = [one for one in outline.tensors if one.name in empty]
     path = worker.job["lockstep"]["weights"]
@@ -123,7 +125,9 @@ def load_first_weights(
 
 
 def run_second(worker: SideWorker) -> dict[str, Any]:
-    """Run side ``b``; return its results, with the error of its model if that raised one."""
+    """Run side ``b`` on the records of side ``a``, and compare; return its results as JSON:
+    ``rows``, rounding envelopes (``widths``), ``drift`` and more, with ``raised`` if its model
+    raised an error."""
     given = worker.exchange.wait(PLAN)
     assert given is not None
     plan, outline = given.facts, worker.describe_outline()
@@ -188,10 +192,13 @@ def convert_source(
     constants: Mapping[str, Any],
     empty: set[str],
 ) -> LazyArrays:
-    """Return the weights of the second side by name, and load its other tensors.
+    """Return the weights of the second side by name, each made of the first side's when it is
+    looked up, and load the second side's other tensors into its model.
 
     Args:
-        constants: the first side's tensors that are no weights.
+        theirs: all tensors of the first side.
+        pairs: the tensors of both models, paired.
+        constants: the first side's tensors that are not among its weights, as arrays.
         empty: names of the first side's weights.
     """
     path, job = worker.job["lockstep"]["weights"], worker.job
@@ -212,7 +219,8 @@ def convert_source(
 
 
 def check_calls(worker: SideWorker, follow: FollowingPass) -> None:
-    """Raise `UserError` if this side calls a block less often than the other one."""
+    """Wait for the end of the first side's forward pass; raise `UserError` if this side has called
+    a block less often than the first."""
     end = worker.exchange.wait(FORWARD_END)
     assert end is not None
     back = {block: other for other, block in follow.partners.items()}
@@ -228,7 +236,12 @@ def check_calls(worker: SideWorker, follow: FollowingPass) -> None:
 def compare_outside(
     worker: SideWorker, follow: FollowingPass, found: tuple[Any, dict[str, Any]]
 ) -> None:
-    """Compare the loss, and the gradients of parameters outside of blocks."""
+    """Compare the loss, and the gradients and updates of parameters outside of blocks, with the
+    first side's; rows are added to ``follow.rows``.
+
+    Args:
+        found: this side's loss, and gradients by name.
+    """
     record = worker.exchange.wait(OUTSIDE_RECORD)
     assert record is not None
     loss, gradients = found
@@ -243,7 +256,8 @@ def compare_outside(
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:
-    """Run the side that the command line says, and write its results."""
+    """Run the side that the command line names (``FOLDER SIDE``), and write its results to
+    ``FOLDER/SIDE.blocks.json``; return an empty dict."""
     folder, letter = Path(sys.argv[1]), sys.argv[2]
     emit(phase="import", done=0, total=1)
     worker = SideWorker(folder, letter, emit)

@@ -18,8 +18,9 @@ from dualml.parity.models.worker import prepare_model, set_search_path
 
 
 def run_check(emit: Emitter) -> dict[str, Any]:
-    """Load the checkpoint that the job names into a new model of the side, and compare every
-    tensor with what was to be written; the result is their number."""
+    """Load the checkpoint that the job names into a new model of the side, and compare every tensor
+    bit for bit with what was to be written; return ``count``, their number, or raise `UserError` if
+    one differs. The process's arguments are ``FOLDER SIDE``."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]

@@ -39,12 +39,13 @@ class SideModel:
 
 @dataclass(frozen=True)
 class WeightFit:
-    """The tensors of a file beside those of a side's model: what fits, and what does not.
+    """Result of matching a weights file with the model of ``side``: the tensors that fit, and those
+    that do not.
 
     Attributes:
         found: name in the model → name in the file.
-        missing: trained parameters that the file lacks, with their shapes.
-        misshapen: tensors of another shape, as text.
+        missing: trained parameters that the file lacks, as text with their shapes.
+        misshapen: tensors that have another shape in the file, as text.
         unexpected: names in the file that the model lacks.
         buffers: buffers that the file lacks; they keep the model's own values.
     """
@@ -67,7 +68,7 @@ class WeightFit:
         return len(self.found)
 
     def describe(self) -> str:
-        """Describe how many tensors fit, and the first that do not."""
+        """Return how many parameters fit, and the first that do not, as text."""
         total = sum(one.trained for one in self.side.tensors)
         trained = {one.name for one in self.side.tensors if one.trained}
         fit = sum(name in trained for name in self.found)
@@ -108,12 +109,13 @@ def find_side(
     """Return the letter of the side whose model the weights belong to, and how they fit it.
 
     Args:
-        sides: both sides, the first one first.
-        chosen: the letter that the user says; empty to find it.
+        sides: the models of side ``a`` and side ``b``.
+        chosen: ``a`` or ``b`` if the user names the side; empty to find it.
 
     Raises:
-        UserError: they fit neither side, with the closest one, what does not fit, and the prefix
-            that would help; they fit both, and differently; or their numbers are of a wrong type.
+        UserError: the weights fit neither side (the message has the closest one, what does not fit,
+            and the prefix that would help); they fit both equally well, and the models differ; or a
+            parameter's numbers are not real.
     """
     fits = [fit_side(files.tensors, side) for side in sides]
     complete = [i for i, fit in enumerate(fits) if fit.is_complete and chosen in ("", LETTERS[i])]
@@ -133,14 +135,14 @@ def find_side(
 
 
 def is_same_model(a: SideModel, b: SideModel) -> bool:
-    """Return whether both sides list the same names and shapes, so that it does not matter into
-    which of them the weights are loaded."""
+    """Return whether both sides have trained parameters of the same names and shapes, so that it
+    does not matter into which of them the weights are loaded."""
     listed = [{(one.name, one.shape) for one in side.tensors if one.trained} for side in (a, b)]
     return listed[0] == listed[1]
 
 
 def check_kinds(files: WeightFiles, fit: WeightFit) -> None:
-    """Raise `UserError` if trained parameters have numbers of another type than real ones, such as
+    """Raise `UserError` if the file's numbers of trained parameters are not floating-point, such as
     those of a quantized model."""
     trained = [one.name for one in fit.side.tensors if one.trained]
     kinds = {name: files.tensors[fit.found[name]].kind for name in trained}
@@ -152,7 +154,12 @@ def check_kinds(files: WeightFiles, fit: WeightFit) -> None:
 
 
 def misfit_error(files: WeightFiles, fits: Sequence[WeightFit]) -> UserError:
-    """Return, not raise, the error for weights that fit no side."""
+    """Return (not raise) the error for weights that fit no side, with the closest side and, if a
+    changed prefix would make more tensors fit, that prefix.
+
+    Args:
+        fits: how the file fits each side in question.
+    """
     best = max(fits, key=lambda fit: (len(fit.found) / max(1, len(fit.side.tensors)), fit.count))
     which = "neither side; the closest" if len(fits) > 1 else f"not {best.side.label}"
     hint = ""
@@ -173,7 +180,8 @@ def misfit_error(files: WeightFiles, fits: Sequence[WeightFit]) -> UserError:
 
 
 def try_prefixes(files: WeightFiles, side: SideModel) -> list[tuple[str, WeightFit]]:
-    """Return prefixes to change in the names of a file, as ``OLD=NEW``, and how it fits then."""
+    """Return (prefix, how the file fits then) for prefixes to remove (``OLD``) or change
+    (``OLD=NEW``) in the names of a file, the most promising first, at most `MAX_PREFIXES`."""
     endings: dict[str, list[str]] = {}
     for name in files.tensors:
         endings.setdefault(name.rpartition(".")[2], []).append(name)
@@ -194,7 +202,8 @@ def try_prefixes(files: WeightFiles, side: SideModel) -> list[tuple[str, WeightF
 
 
 def changed_prefix(stored: str, name: str) -> str:
-    """Return how the beginning of a stored name has to change to become another one.
+    """Return the prefix to remove from a stored name (``OLD``), or to change (``OLD=NEW``), so that
+    it becomes ``name``.
 
     Example:
         >>> changed_prefix("model.fc.weight", "fc.weight"), changed_prefix("fc.w", "net.fc.w")
@@ -210,7 +219,8 @@ def changed_prefix(stored: str, name: str) -> str:
 
 
 def note_values(fit: WeightFit, path: Path) -> dict[str, object]:
-    """Return what a comparison reports about loaded weights."""
+    """Return the values for the sentence about loaded weights in a comparison's report: file, side,
+    number of tensors that fit, names and number of those that the model lacks."""
     return {
         "file": escape_unprintable(path.name),
         "side": fit.side.label,

@@ -29,14 +29,16 @@ STORED = "stored.json"
 
 
 def open_job_weights(job: JsonObject) -> WeightFiles:
-    """Open the weights that a job names, under the names that it says."""
+    """Open the weight file that a job names, with the job's change of prefix applied to its names;
+    only headers are read."""
     given = job["weights"]
     files = open_weights(Path(given["path"]))
     return files.rename(given["prefix"]) if given["prefix"] else files
 
 
 def read_sides(folder: Path, job: JsonObject) -> tuple[tuple[SideModel, SideModel], MatchedTensors]:
-    """Return both models and their pairs from what the pairing left in the folder."""
+    """Return the models of both sides, and their paired tensors, from the traces that an earlier
+    pairing left in the comparison's folder; raise `UserError` if they cannot be paired."""
     a, b = read_paired_traces(folder)
     labels = job["sides"]["a"]["label"], job["sides"]["b"]["label"]
     models = [
@@ -52,12 +54,14 @@ def read_sides(folder: Path, job: JsonObject) -> tuple[tuple[SideModel, SideMode
 
 
 def read_paired_traces(folder: Path) -> tuple[Trace, Trace]:
-    """Read the traces that the pairing left: tensors of both models, and the values of buffers."""
+    """Return the traces of side ``a`` and ``b`` that an earlier pairing left in the comparison's
+    folder; they have the tensors of both models, and the values of buffers."""
     return read_trace(folder / PAIRS / "a"), read_trace(folder / PAIRS / "b")
 
 
 def arrays_of_fit(files: WeightFiles, fit: WeightFit) -> LazyArrays:
-    """Return the arrays of a file by the names of the model that it fits, read when looked up."""
+    """Return name in the model → array of the file, for the tensors that fit, each read when it is
+    looked up."""
     arrays = LazyArrays()
     for name, stored in fit.found.items():
         tensor = files.tensors[stored]
@@ -66,11 +70,11 @@ def arrays_of_fit(files: WeightFiles, fit: WeightFit) -> LazyArrays:
 
 
 class TiedValues:
-    """Values of parameters that one side keeps apart and the other shares between modules, such as
-    a head that the other side ties to its embedding.
+    """Function that returns values of parameters which one side keeps apart and the other shares
+    between modules, such as a head that the other side ties to its embedding.
 
     Args:
-        stored: of the side that shares: name → its names in a checkpoint.
+        stored: for the side that shares: name of a tensor → its names in a checkpoint.
     """
 
     def __init__(self, stored: Mapping[str, Sequence[str]]) -> None:
@@ -82,8 +86,8 @@ class TiedValues:
         }
 
     def source(self, tensor: Tensor) -> str | None:
-        """Return the shared tensor's own name if one of its other names is that of a tensor, or
-        ends as it does; None if there is none, or several."""
+        """Return the name of the shared tensor of which a further name equals that of ``tensor``,
+        or one of the two ends with the other; None if there is none, or several."""
         name = canonical_name(tensor.name)
         near = {
             own
@@ -93,7 +97,8 @@ class TiedValues:
         return near.pop() if len(near) == 1 else None
 
     def __call__(self, tensor: Tensor, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-        """Return the value of a tensor that the other side shares; None if it shares none so."""
+        """Return the value in ``arrays`` of the shared tensor that is the source of ``tensor``;
+        None if there is none, or one of another shape."""
         name = self.source(tensor)
         if name is None or name not in arrays:
             return None
@@ -104,13 +109,16 @@ class TiedValues:
 def carry_weights(
     folder: Path, job: JsonObject, target: str
 ) -> tuple[SideModel, LazyArrays | Mapping[str, NDArray[Any]]]:
-    """Return a side, and the weights of a job by its names and in its layouts, each read when it
-    is looked up.
+    """Return the model of a side, and the weights of a job by that model's names and in its
+    layouts, each read when it is looked up.
 
     Without a weight file, the weights are the initial ones of the first side, from its trace.
 
     Args:
         target: letter of the side.
+
+    Raises:
+        UserError: the weights fit no side, or cannot be read.
     """
     models, matched = read_sides(folder, job)
     if job.get("weights"):
@@ -128,7 +136,7 @@ def carry_weights(
 
 def load_first_weights(recorder: Recorder, folder: Path, job: JsonObject) -> None:
     """Load the weights of a job, if it names any, into the first side's model, one tensor at a
-    time."""
+    time; weights of the second side are converted to the first."""
     if not job.get("weights"):
         return
     if job["weights"]["side"] == "b":

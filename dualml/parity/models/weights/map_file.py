@@ -26,7 +26,8 @@ SUFFIXES = (".json", ".toml")
 
 def describe_map(models: tuple[SideModel, SideModel], matched: MatchedTensors) -> JsonObject:
     """Return the map of two models as JSON: pairs with the changes of layout in both directions,
-    fused, tied and unpaired tensors."""
+    and for each side its fused, tied and unpaired tensors; ``complete`` says whether no trained
+    parameter lacks a value."""
     shapes = [{one.name: one.shape for one in side} for side in (matched.first, matched.second)]
     pairs = [
         {
@@ -71,16 +72,18 @@ def describe_map(models: tuple[SideModel, SideModel], matched: MatchedTensors) -
 
 
 def split_change(change: str) -> list[str]:
-    """Return the words of a change of layout, one after the other."""
+    """Return the words of a change of layout (``transpose+reshape``) as a list; empty for no
+    change."""
     return change.split("+") if change else []
 
 
 def describe_unpaired(one: Tensor, left: Sequence[Tensor], tied: TiedValues) -> JsonObject:
-    """Return a tensor without a partner as JSON, with the reason.
+    """Return a tensor without a partner as JSON, with the reason, and as ``equals`` the tensor of
+    the other side that has its value, or an empty text.
 
     Args:
         left: tensors of the other side without a partner.
-        tied: the tensors that the other side shares.
+        tied: the tensors that the other side shares between modules.
     """
     equals = tied.source(one) or ""
     same = [y.name for y in left if sorted(y.shape) == sorted(one.shape)]
@@ -121,7 +124,8 @@ def check_suffix(path: Path) -> None:
 
 
 def format_toml(described: JsonObject) -> str:
-    """Return a map as TOML: plain values first, then tables, then one table for each pair."""
+    """Return a map as TOML text: texts and truth values first, then tables, then one table for each
+    pair."""
     lines = [f"{k} = {toml_value(v)}" for k, v in described.items() if isinstance(v, str | bool)]
     for key, value in described.items():
         if isinstance(value, dict):
@@ -132,7 +136,7 @@ def format_toml(described: JsonObject) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a text, number, truth value, list or table as an inline value of TOML."""
+    """Return a text, number, truth value, list or table as TOML on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(k)} = {toml_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -172,7 +176,12 @@ def read_map_file(path: Path) -> dict[str, Any]:
 
 
 def entries_of_pairs(path: Path, value: JsonObject) -> dict[str, Any]:
-    """Return the entries of a map that `write_map` wrote; raise `UserError` if it is invalid."""
+    """Return name on the first side → list of the name on the second side and words of layout, from
+    the content of a map that `write_map` wrote.
+
+    Raises:
+        UserError: the content is invalid; the message has ``path``.
+    """
     entries: dict[str, Any] = {}
     try:
         groups = {
@@ -189,8 +198,8 @@ def entries_of_pairs(path: Path, value: JsonObject) -> dict[str, Any]:
 
 
 def flatten_table(table: dict[str, Any], above: str) -> dict[str, Any]:
-    """Flatten nested TOML tables into dotted names: ``fc.weight = …`` is a name here, not a table.
-    ``above`` is put before every name."""
+    """Return a nested table as one with dotted names: ``fc.weight = …`` is a name here, not a
+    table. ``above`` is put before every name."""
     flat: dict[str, Any] = {}
     for word, value in table.items():
         name = above + word

@@ -43,7 +43,7 @@ class ModelMap:
 
     Attributes:
         described: as JSON, in the schema ``dualml.map/1``.
-        notes: about files that were read or written.
+        notes: notes about files that were read or written.
     """
 
     described: JsonObject
@@ -56,11 +56,12 @@ class ModelMap:
         return bool(self.described["complete"])
 
     def describe(self) -> JsonObject:
-        """Return the map as JSON."""
+        """Return the map as JSON, in the schema ``dualml.map/1``."""
         return self.described
 
     def paragraph(self, lang: str = "en") -> str:
-        """Return how many tensors were paired, how, with which changes, and what is left."""
+        """Return a text of several lines: how many tensors were paired, how, with which changes of
+        layout, what is left, and the notes."""
         say = partial(format_message, cast("Language", lang))
         pairs, sides = self.described["pairs"], [self.described[letter] for letter in LETTERS]
         how = Counter(pair["how"] for pair in pairs)
@@ -107,8 +108,8 @@ class ModelMap:
 
 
 def is_unsure(pair: Mapping[str, Any]) -> bool:
-    """Return whether a pair is one of square matrices, of which neither the user nor the shape says
-    whether one is transposed."""
+    """Return whether a pair of the map is one of square matrices that the user did not name: then
+    nothing says for certain whether one is transposed."""
     shape = pair["a_shape"]
     return pair["how"] != "asked" and len(shape) == 2 and shape[0] == shape[1]
 
@@ -123,7 +124,7 @@ def pair_models(
     sides: tuple[Side, Side] = (Side(), Side()),
     weights: WeightOptions | None = None,
 ) -> ModelMap:
-    """Pair the tensors of two models, which are built and not trained.
+    """Build two models, without training them, and return how their tensors are paired.
 
     Args:
         a, b: as `dualml.parity.compare` takes them.
@@ -131,10 +132,11 @@ def pair_models(
             names and shapes count.
         map, sides: as `dualml.parity.compare` takes them.
         timeout: seconds for each side.
-        weights: files that are read or written.
+        weights: files of weights and maps that are read or written; None for none.
 
     Raises:
-        UserError: a model cannot be built, or a file cannot be read or written.
+        UserError: a model cannot be built, a file cannot be read or written, or weights are to be
+            written but none are given.
     """
     options = weights or WeightOptions()
     options.check()
@@ -181,7 +183,8 @@ def pair_sides(
     arrays: list[Any],
     options: WeightOptions,
 ) -> ModelMap:
-    """Pair both sides of a job, and read and write the files that the user names."""
+    """Pair both sides of a job in ``folder``, read and write the files that ``options`` name, and
+    return the map."""
     if job["weights"]:
         job = prepare_weights(folder, job, sides, arrays)
     else:

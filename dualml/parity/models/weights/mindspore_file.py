@@ -58,13 +58,14 @@ REMEDY = "save it again with mindspore.save_checkpoint, without enc_key"
 
 
 def item_bytes(kind: str) -> int:
-    """Return the bytes of a number of a type, in safetensors' words."""
+    """Return the bytes of one number of a type, named as in safetensors (``F32``); 4 for unlisted
+    types."""
     return NUMPY.get(kind, 4)
 
 
 def index_checkpoint(path: Path) -> dict[str, FileTensor]:
-    """Read names, types and shapes of a ``.ckpt`` file; of its numbers nothing is read yet. Texts
-    are left out.
+    """Return name → tensor of a ``.ckpt`` file, whose numbers are read only when they are asked
+    for. Texts among the values are left out.
 
     Raises:
         UserError: the file is missing, truncated, encrypted or no checkpoint.
@@ -103,7 +104,11 @@ def index_checkpoint(path: Path) -> dict[str, FileTensor]:
 def iter_values(
     file: BinaryIO, size: int
 ) -> Iterator[tuple[str, str, tuple[int, ...], tuple[int, int]]]:
-    """Yield name, type, shape, and offset and bytes of the content of each value in a file.
+    """Yield (name, type, shape, (offset, bytes) of the content) of each value in a file, from its
+    present position.
+
+    Args:
+        size: size of the file in bytes.
 
     Raises:
         ValueError: it does not follow the format, or ends too early.
@@ -132,7 +137,8 @@ def iter_values(
 
 
 def read_tensor(file: BinaryIO, end: int) -> tuple[str, tuple[int, ...], tuple[int, int]]:
-    """Read type, shape, and offset and bytes of the content of a tensor that ends at ``end``."""
+    """Read a tensor that ends at offset ``end``, without its numbers, and return (type, shape,
+    (offset, bytes) of its content); raise `ValueError` if it does not follow the format."""
     kind, shape, place = "", list[int](), (0, 0)
     while file.tell() < end:
         key = read_varint(file)
@@ -158,7 +164,8 @@ def read_tensor(file: BinaryIO, end: int) -> tuple[str, tuple[int, ...], tuple[i
 
 
 class CheckpointWriter:
-    """A ``.ckpt`` file to which tensors are appended one by one; it gets its name from `finish`.
+    """A ``.ckpt`` file to which tensors are appended one by one; it has a temporary name until
+    `finish`.
 
     Raises:
         OSError: the file cannot be made.
@@ -172,7 +179,7 @@ class CheckpointWriter:
         """Append a tensor.
 
         Args:
-            kind: its type of numbers, in safetensors' words.
+            kind: its type of numbers, named as in safetensors (``F32``).
             array: its numbers; bfloat16 as uint16.
 
         Raises:
@@ -193,13 +200,13 @@ class CheckpointWriter:
             self.write(part.data)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all bytes; `OSError` if there is no space left."""
+        """Write all bytes at the end of the file; raise `OSError` if there is no space left."""
         rest = memoryview(data)
         while len(rest):
             rest = rest[self.file.write(rest) :]
 
     def finish(self) -> None:
-        """Give the file its name."""
+        """Close the file and give it its final name; an earlier file of that name is replaced."""
         self.file.close()
         self.partial.replace(self.path)
 

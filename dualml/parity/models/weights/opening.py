@@ -102,7 +102,8 @@ def numpy_bytes(kind: str) -> int:
 
 
 def tensor_from_array(path: Path, name: str, array: Any) -> FileTensor:
-    """Return an array of an ``.npz`` file as a tensor; raise `UserError` for one of no numbers."""
+    """Return an array of an ``.npz`` file as a tensor; raise `UserError` if its dtype is not one
+    that can be computed with."""
     kind = NUMPY_KINDS.get(array.dtype.name)
     if kind is None:
         raise UserError(f"{path}: {escape_unprintable(name)} has the type {array.dtype}")
@@ -170,8 +171,9 @@ def open_folder(path: Path) -> WeightFiles:
 
 
 def is_whole(folder: Path, paths: Sequence[Path]) -> bool:
-    """Return whether safetensors files without an index are one checkpoint: a single one, or all
-    the numbered ones. Raise `UserError` if some of these are missing."""
+    """Return whether safetensors files without an index are one checkpoint: a single file, or all
+    files ``…-NUMBER-of-COUNT.safetensors`` of one name. Raise `UserError` if some of the numbered
+    files are missing."""
     matches = [NUMBERED.fullmatch(path.name) for path in paths]
     found = [match for match in matches if match]
     if len(found) < len(paths) or len({(m["stem"], m["count"]) for m in found}) != 1:
@@ -203,7 +205,8 @@ def is_pickle(path: Path, magic: bytes) -> bool:
 
 
 def pickle_error(path: Path, files: Sequence[Path]) -> UserError:
-    """Return, not raise, the error for pickles, with the command that converts them."""
+    """Return (not raise) the error for weights that are pickles, with the command that converts
+    ``files``."""
     words = " ".join(f"'{file}'" for file in files[: 4 * MAX_LISTED])
     return UserError(
         f"{path}: {files[0].name} is a pickle, which can run code when it is read, and is not read "
@@ -213,6 +216,6 @@ def pickle_error(path: Path, files: Sequence[Path]) -> UserError:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return names as a list, shortened, with the number of the others."""
+    """Return the first `MAX_LISTED` names joined by commas, with the number of the others."""
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     return ", ".join(map(escape_unprintable, names[:MAX_LISTED])) + more

@@ -28,12 +28,13 @@ class WeightOptions:
     Args:
         weights: file or folder with the weights of one side: safetensors, in one file or in
             several, ``.ckpt`` or ``.npz``.
-        prefix: ``OLD=NEW``: names in it that begin with OLD begin with NEW; ``OLD``: without OLD.
-        side: ``a`` or ``b``: whose weights they are; empty: found by names and shapes.
+        prefix: ``OLD=NEW``: names in it that begin with OLD begin with NEW; ``OLD``: OLD is
+            removed.
+        side: ``a`` or ``b``, the side whose weights they are; empty: found by names and shapes.
         write_map: file for the map of both models, ``.json`` or ``.toml``.
         write_weights: file for the checkpoint of the side that the weights do not come from, in its
             own names and layouts, ``.safetensors`` or ``.ckpt``.
-        overwrite: whether these files may exist.
+        overwrite: whether files that exist may be overwritten.
 
     Example:
         >>> WeightOptions("gpt2", write_weights="gpt2.ckpt").prefix
@@ -48,7 +49,7 @@ class WeightOptions:
     overwrite: bool = False
 
     def check(self) -> None:
-        """Check that all files can be read or written.
+        """Check that all files can be read or written; weights are opened, but nothing is written.
 
         Raises:
             UserError: one of them cannot, or options contradict one another.
@@ -70,7 +71,8 @@ class WeightOptions:
             check_target(Path(self.write_weights), self.overwrite, sources)
 
     def describe(self) -> dict[str, str] | None:
-        """Return the weights as a job names them; None without any."""
+        """Return ``path``, ``prefix`` and ``side`` of the weights, as a job has them; None without
+        weights."""
         if self.weights is None:
             return None
         path = str(Path(self.weights).expanduser().resolve())
@@ -78,7 +80,8 @@ class WeightOptions:
 
 
 def loaded_notes(job: dict[str, Any]) -> list[Note]:
-    """Return what a comparison reports about the weights that a job loads."""
+    """Return the notes of a comparison about the weights that its job loads; empty if it loads
+    none."""
     if not job.get("weights"):
         return []
     values = job["weights"]["note"]
@@ -93,13 +96,14 @@ def write_results(
     found: ModelComparison,
 ) -> ModelComparison:
     """Write the map and the weights that the user asks for after a comparison, with the pairs that
-    it ended with, and return it with notes about them.
+    it ended with, and return the comparison with notes about weights and files.
 
     Args:
-        folder: of the comparison.
+        folder: folder of the comparison, with its job.
 
     Raises:
-        UserError: a file cannot be written, or its numbers are not those that were loaded back.
+        UserError: a file cannot be written, or the numbers of a checkpoint that was loaded back are
+            others.
     """
     job = read_json(folder / "job.json")
     notes = loaded_notes(job)
@@ -112,7 +116,8 @@ def write_results(
 def write_files(
     options: WeightOptions, folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide]
 ) -> list[Note]:
-    """Write the map and the weights of two models that were paired in a folder; return notes."""
+    """Write the map and the weights that the user asks for, of two models that were paired in
+    ``folder``; return a note for each file."""
     notes = []
     if options.write_map is not None:
         models, matched = read_sides(folder, job)

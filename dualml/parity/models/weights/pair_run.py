@@ -26,8 +26,8 @@ def run_pairing(
     sides: Sequence[ResolvedSide],
     batches: Sequence[NDArray[Any]],
 ) -> None:
-    """List and pair the tensors of both models, one side after the other; what they leave is in
-    ``pairs`` of the folder, see `dualml.parity.models.weights.pair_worker`.
+    """List and pair the tensors of both models, in a process for each side, one after the other;
+    they leave the result in ``FOLDER/pairs``, see `dualml.parity.models.weights.pair_worker`.
 
     Args:
         batches: inputs of a forward pass, for what names do not pair; may be empty.
@@ -50,11 +50,14 @@ def prepare_weights(
     sides: Sequence[ResolvedSide],
     batches: Sequence[NDArray[Any]],
 ) -> dict[str, Any]:
-    """Pair both models for the weights that a job names, and return the job with the side that
-    they belong to; a job without weights is returned as it is.
+    """Pair both models for the weights that a job names, and return a copy of the job with the side
+    that they belong to; a job without weights is returned as it is.
+
+    Args:
+        batches: inputs of a forward pass, for what names do not pair; may be empty.
 
     Raises:
-        UserError: they fit neither side, or the models cannot be paired.
+        UserError: the weights fit neither side or cannot be read, or the models cannot be paired.
     """
     given = job.get("weights")
     if not given:
@@ -74,7 +77,7 @@ def pair_for_weights(
     sides: Sequence[ResolvedSide],
     batches: Sequence[NDArray[Any]],
 ) -> None:
-    """Pair both models anew where weights of the second side are carried to the first, because the
-    job's map may be another one now."""
+    """Pair both models anew if the job loads weights of the second side, which are carried to the
+    first, because the job's map may be another one now; else do nothing."""
     if job.get("weights") and job["weights"]["side"] == "b":
         run_pairing(folder, job, sides, batches)

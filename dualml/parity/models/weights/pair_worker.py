@@ -23,7 +23,8 @@ from dualml.parity.models.worker import load_inputs, prepare_model, set_search_p
 
 
 def run_pairing(emit: Emitter) -> dict[str, Any]:
-    """List the tensors of the side given on the command line; the second one pairs them."""
+    """List the tensors of the side that the command line names (``FOLDER SIDE``), pair them if it
+    is side ``b``, write the result to ``FOLDER/pairs/SIDE``, and return an empty dict."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]

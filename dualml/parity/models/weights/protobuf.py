@@ -11,12 +11,14 @@ MAX_NAME_BYTES = 4096
 
 
 def field_key(number: int) -> int:
-    """Return the key of a field that is text, bytes or a message."""
+    """Return the key that is written before field ``number`` of a message, for a text, bytes or a
+    message."""
     return number << 3 | 2
 
 
 def read_varint(file: BinaryIO) -> int:
-    """Read a whole number of at most 64 bits; `ValueError` if the file ends."""
+    """Read a whole number of at most 64 bits from a file's position; raise `ValueError` if the file
+    ends or the number is longer."""
     value = 0
     for shift in range(0, 64, 7):
         byte = file.read(1)
@@ -29,8 +31,8 @@ def read_varint(file: BinaryIO) -> int:
 
 
 def read_end(file: BinaryIO, limit: int) -> int:
-    """Read a length, and return the position where that many bytes end; `ValueError` if that is
-    behind ``limit``."""
+    """Read a length, and return the offset in the file at which that many bytes end; raise
+    `ValueError` if that is beyond ``limit``."""
     length = read_varint(file)
     end = file.tell() + length
     if end > limit:
@@ -39,7 +41,8 @@ def read_end(file: BinaryIO, limit: int) -> int:
 
 
 def read_text(file: BinaryIO, end: int) -> str:
-    """Read a text that ends at a position; `ValueError` if it is too long or not UTF-8."""
+    """Read a text from the file's position to offset ``end``; raise `ValueError` if it has more
+    than `MAX_NAME_BYTES` bytes or is not UTF-8."""
     count = end - file.tell()
     if count > MAX_NAME_BYTES:
         raise ValueError(f"a name of {count:,} bytes")
@@ -47,7 +50,7 @@ def read_text(file: BinaryIO, end: int) -> str:
 
 
 def encode_varint(value: int) -> bytes:
-    """Return a whole number from 0 in the format's variable length."""
+    """Return a whole number, at least 0, as bytes in the format's variable length."""
     parts = bytearray()
     while value > 127:
         parts.append(value & 127 | 128)
@@ -57,5 +60,5 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_field(number: int, content: bytes) -> bytes:
-    """Return a field that is text, bytes or a message."""
+    """Return the bytes of field ``number`` of a message: key, length and content."""
     return encode_varint(field_key(number)) + encode_varint(len(content)) + content

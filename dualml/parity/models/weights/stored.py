@@ -25,8 +25,8 @@ class FileTensor:
     """A tensor of a weight file.
 
     Attributes:
-        kind: type of numbers, in safetensors' words: ``F32``, ``BF16``, ``I64``, …
-        read_bits: reads it, an array of its shape; bfloat16 as uint16.
+        kind: type of numbers, named as in safetensors: ``F32``, ``BF16``, ``I64``, …
+        read_bits: reads and returns the tensor, an array of its shape; bfloat16 as uint16.
     """
 
     kind: str
@@ -34,7 +34,8 @@ class FileTensor:
     read_bits: Callable[[], NDArray[Any]] = field(compare=False)
 
     def read(self) -> NDArray[Any]:
-        """Read the tensor into a new array; bfloat16 becomes float32, which has all its values."""
+        """Read the tensor and return it as a new array; bfloat16 becomes float32, which has all its
+        values."""
         bits = self.read_bits()
         if self.kind == BFLOAT16:
             return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -46,7 +47,7 @@ class WeightFiles:
     """The weights in a file or folder; its tensors are not read yet.
 
     Attributes:
-        path: as the user named it.
+        path: the file or folder as the user named it.
         format: ``safetensors``, ``ckpt`` or ``npz``.
         tensors: name → tensor.
         files: all files that were opened.
@@ -58,10 +59,12 @@ class WeightFiles:
     files: tuple[Path, ...]
 
     def rename(self, prefix: str) -> WeightFiles:
-        """Return the same tensors under other names.
+        """Return these weights with other names of the tensors; names that do not begin with OLD
+        stay.
 
         Args:
-            prefix: ``OLD=NEW``: names that begin with OLD begin with NEW; ``OLD``: without OLD.
+            prefix: ``OLD=NEW``: names that begin with OLD begin with NEW; ``OLD`` or ``OLD=``
+                removes OLD.
 
         Raises:
             UserError: no name begins with OLD, or two tensors would have one name.
@@ -89,7 +92,7 @@ class FileBytes:
 
     Attributes:
         places: offset and number of bytes of each part.
-        kind: type of numbers, in safetensors' words.
+        kind: type of numbers, named as in safetensors.
     """
 
     path: Path
@@ -117,5 +120,5 @@ class FileBytes:
         return array
 
     def as_tensor(self) -> FileTensor:
-        """Return the tensor that reads these bytes."""
+        """Return the `FileTensor` that reads these bytes when it is read."""
         return FileTensor(self.kind, self.shape, self.read)

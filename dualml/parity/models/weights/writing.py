@@ -35,8 +35,8 @@ FORMATS = {"torch": "pt", "mindspore": "ms"}
 
 
 def check_target(path: Path, overwrite: bool, sources: Sequence[Path]) -> None:
-    """Raise `UserError` if a checkpoint cannot be written to a path: another suffix, a folder that
-    is missing, a file that exists and may not be overwritten, or one of those that are read."""
+    """Raise `UserError` if a checkpoint cannot be written to a path: it has another suffix than
+    `SUFFIXES`, it is one of the files ``sources`` that are read, or `check_free` refuses it."""
     if path.resolve() in [source.resolve() for source in sources]:
         raise UserError(f"--write-weights: {path} is the file that the weights are read from")
     if path.suffix not in SUFFIXES:
@@ -45,8 +45,12 @@ def check_target(path: Path, overwrite: bool, sources: Sequence[Path]) -> None:
 
 
 def check_free(path: Path, overwrite: bool, option: str) -> None:
-    """Raise `UserError` if a file cannot be written: its folder is missing, or something is there
-    that may not be overwritten."""
+    """Raise `UserError` if a file cannot be written: its folder is missing, a folder or special
+    file is there, or a file that may not be overwritten.
+
+    Args:
+        option: the command-line option to name in the error.
+    """
     if not path.parent.is_dir():
         raise UserError(f"{option}: there is no folder {path.parent}")
     if is_special(path) or path.is_dir():
@@ -56,12 +60,17 @@ def check_free(path: Path, overwrite: bool, option: str) -> None:
 
 
 def side_kind(job: JsonObject, letter: str) -> str:
-    """Return the type of numbers of a side's parameters, in safetensors' words."""
+    """Return the type of numbers of a side's parameters, named as in safetensors (``F32``).
+
+    Args:
+        letter: ``a`` or ``b``.
+    """
     return DTYPE_KINDS[job["sides"][letter]["dtype"]]
 
 
 def round_values(array: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return real numbers as float32, rounded to a lower type; other arrays as they are."""
+    """Return floating-point numbers as float32, rounded to the type ``kind`` (``F32``, ``F16`` or
+    ``BF16``); other arrays unchanged."""
     if array.dtype.kind != "f":
         return array
     if kind == "F32":
@@ -71,7 +80,9 @@ def round_values(array: NDArray[Any], kind: str) -> NDArray[Any]:
 
 
 def encode_values(array: NDArray[Any], kind: str) -> tuple[str, NDArray[Any]]:
-    """Return the type of numbers in a file, and the array as its bits."""
+    """Return (type of numbers in a file, array to write): floating-point numbers are rounded to
+    ``kind``, and bfloat16 is given as uint16; raise `UserError` for a type that cannot be
+    written."""
     if array.dtype.kind != "f":
         if array.dtype.name not in KINDS:
             raise UserError(f"--write-weights: numbers of type {array.dtype} cannot be written")
@@ -89,15 +100,16 @@ def write_other_side(
     job: dict[str, Any],
     sides: Sequence[ResolvedSide],
 ) -> dict[str, Any]:
-    """Write the checkpoint of the side that the weights do not come from, and let its framework
-    load it.
+    """Write the checkpoint of the side that the weights do not come from, after its framework has
+    loaded and checked it under a temporary name.
 
     Args:
-        folder: of a comparison, in which both models were paired.
+        path: the checkpoint; an existing file is replaced.
+        folder: folder of a comparison, in which both models were paired.
 
     Returns:
-        ``file``, ``side``, ``n``: number of tensors, and ``left``: names of the source that the
-            side has no place for.
+        A dict with ``file``, its name, ``side``, the label of the side, and ``n``, the number of
+            tensors.
 
     Raises:
         UserError: the side has parameters without a partner, or does not read the format; there is
@@ -140,12 +152,13 @@ def write_tensors(
     kind: str,
     origin: str,
 ) -> None:
-    """Write the tensors of a model that its checkpoints have, one at a time.
+    """Write those tensors of a model that its checkpoints have, one at a time, under all their
+    names there.
 
     Args:
-        arrays: name → array; the others are in ``buffers``.
-        kind: type of numbers of its real numbers.
-        origin: text for the metadata of a safetensors file.
+        arrays: name → array; names that are missing here are in ``buffers``.
+        kind: type in which floating-point numbers are written, named as in safetensors.
+        origin: ``format`` in the metadata of a safetensors file; empty for none.
 
     Raises:
         UserError: there is no space.
