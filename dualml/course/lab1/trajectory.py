@@ -21,6 +21,9 @@ from dualml.course.lab1.memory import Memory, share_moments
 from dualml.course.lab1.rules import Rule, gd, sgd
 from dualml.course.places import flags_at
 
+#: Flags of a setting, after the #, that is read from the first group or from the start for all.
+OF_FIRST = ("first_group#", "settings_of_start#")
+
 RULES: dict[str, Rule] = {"GD": gd, "SGD": sgd, "Adam": adam}
 
 
@@ -89,7 +92,10 @@ class Walk:
         number: Number,
     ) -> None:
         self.rule, self.index, self.options, self.arrays = RULES[target], index, options, arrays
-        self.flags, self.number = flags, number
+        self.number = number
+        # An alias of a gradient whose memory is not written again is its copy.
+        aliased = flags & {"moments_aliased"} if not options.get("rewritten", True) else RIGHT
+        self.flags = (flags - aliased) | ({"moments_of_gradient#7"} if aliased else RIGHT)
         self.names: list[str] = own["names"]
         self.hyper, self.first, self.last = own["hyper"], own["first"], own["last"]
         self.groups: Mapping[str, Mapping[str, Any]] = options.get("groups", {})
@@ -162,12 +168,13 @@ class Walk:
         if "state_of_class#4" in f:  # those of the optimizer that was made last
             base = [w for w in walks if w.first <= step][-1].hyper
         own = dict(self.groups.get(name, {}))
-        if "first_group" in f:
+        if {"first_group", "settings_of_start"} & f:  # the first group has those of the start
             own = {}
         elif "first_group#last" in f and self.groups:
             own = dict(list(self.groups.values())[-1])
         else:
-            own = {k: v for k, v in own.items() if f"first_group#{k}" not in f}
+            alike = {flag.partition("#")[2] for flag in f if flag.startswith(OF_FIRST)}
+            own = {k: v for k, v in own.items() if k not in alike}
         h = {**base, **own}
         if "betas" in h:
             common = [f"first_group#beta{n}" in f for n in (1, 2)]
