@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from model_traces import scale_slightly, set_nan, spoiled, trace
 
-from dualml.parity.models.divergence import lacks_operator
+from dualml.parity.models.divergence import belongs_to, lacks_operator
 from dualml.parity.models.gap import gap, largest_differences
 from dualml.parity.models.judge import PHASES, judge_traces
 from dualml.parity.models.operations import SourceLocation
@@ -224,3 +224,11 @@ def test_a_gradient_that_rounding_alone_turns_is_noted_not_judged() -> None:
     assert found.verdict == "equal"
     assert [note.key for note in found.notes] == ["wild"]
     assert "norm.weight" in found.paragraph()
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [("h.1", True), ("h.1[0]", True), ("h.1.norm", True), ("h.10", False), ("h.1_gate", False)],
+)
+def test_a_module_is_reached_by_what_is_recorded_of_it(name: str, inside: bool) -> None:
+    assert belongs_to(name, "h.1") is inside

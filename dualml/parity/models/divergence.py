@@ -62,6 +62,13 @@ def deviating_side(pair: TraceComparison, spot: TensorDistance) -> str:
     return ""
 
 
+def belongs_to(name: str, module: str) -> bool:
+    """Return whether a recorded name is that of a module, of an output of it or of one inside:
+    ``h.1``, ``h.1[0]`` and ``h.1.norm`` belong to ``h.1``, ``h.10`` does not."""
+    rest = name.removeprefix(module)
+    return name.startswith(module) and not (rest[:1].isalnum() or rest[:1] == "_")
+
+
 def locate_error(pair: TraceComparison) -> FirstDivergence:
     """Return the first module that the failed side did not complete and the other side did, as a
     divergence of kind ``raised``; one of the two traces has to have raised."""
@@ -73,7 +80,7 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
     def was_reached(name: str) -> bool:
         """Return whether the failed side completed a module, or has no partner for it."""
         there = forth.get(module_name(name))
-        return there is None or any(n.startswith(there) for n in done)
+        return there is None or any(belongs_to(n, there) for n in done)
 
     name = next((n for n in order if not was_reached(n)), OUTPUT)
     side = pair.sides[0] if failed is pair.a else pair.sides[1]

@@ -59,9 +59,7 @@ def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> I
     for rank, statement in site.zones():
         edits = []
         for call in list_calls(site, statement):
-            if normalize_name(call_form(call, site.port.imported).key) in names or (
-                normalize_name(getattr(call.func, "attr", "")) in names
-            ):
+            if is_call_of(call, names, site):
                 edit = unwrap_call(site, call)
                 if edit is not None:
                     edits.append((call, edit))
@@ -73,8 +71,14 @@ def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> I
                 yield site.rewrite(rank - 1.5, site.port.replace(statement, text))
 
 
+def is_call_of(call: ast.Call, names: frozenset[str], site: PatchSite) -> bool:
+    """Return whether a call is one of a function or method with one of these normalized names."""
+    key = call_form(call, site.port.imported).key
+    return bool({normalize_name(key), normalize_name(getattr(call.func, "attr", ""))} & names)
+
+
 def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> str | None:
-    """Return the text of a statement without all calls of attributes and methods with these names,
+    """Return the text of a statement without all calls of functions and methods with these names,
     keeping their first argument or tensor; None if it has none."""
     source = site.port
     start, end = source.span(statement)
@@ -86,7 +90,7 @@ def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> 
             for node in ast.walk(current.tree)
             if isinstance(node, ast.Call)
             and start <= current.span(node)[0] < end
-            and normalize_name(getattr(node.func, "attr", "")) in names
+            and is_call_of(node, names, site)
         ]
         edit = None
         for node in inside:
