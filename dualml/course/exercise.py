@@ -103,6 +103,8 @@ class Requirement:
         follows: whether a mistake found earlier in the class also explains measured numbers that
             look like another mistake.
         tries: largest number of attempts until it is met; more than one if time is measured.
+        same_scale: whether mistakes give numbers of the size of right ones, so that what is far
+            from a prediction needs no tolerance; not where a unit may be wrong.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Requirement:
     only_there: Flags = RIGHT
     follows: bool = False
     tries: int = 1
+    same_scale: bool = True
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make the calls that test this requirement, with inputs drawn by ``draw``."""

@@ -153,7 +153,9 @@ def identify_mistakes(
 
 def coarse_limit_of(requirement: Requirement, call: ExerciseCall) -> float:
     """Return the distance that no rounding explains (`find_coarse_limit`); infinity if the
-    requirement has no one right answer."""
+    requirement has no one right answer, or mistakes give numbers of another size."""
+    if not requirement.same_scale:
+        return float("inf")
     try:
         return find_coarse_limit(requirement.tolerance(call))
     except UNCOMPUTED:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 import pytest
 from look_alikes import find_look_alikes
 
+from dualml.common.seeds import make_generator
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import load_plants
 from dualml.course.clock import Clock
@@ -458,6 +459,27 @@ def test_times_that_are_right_are_accepted(requirement: TimingRequirement) -> No
     (call,) = drawn(requirement)
     for off in (-0.001, 0.0, 0.003):
         assert judged(requirement, call, times(call) + off) == (True, ())
+
+
+@pytest.mark.parametrize("name", ["ring.sum", "ring.short"])
+def test_the_ranks_may_add_in_any_order(name: str) -> None:
+    requirement = find_requirement(name)
+    for seed in (*range(60), 1371573884):  # with the last one, the four numbers nearly cancel
+        for call in requirement.calls(make_generator(seed, "exercise", name)):
+            allowed = requirement.tolerance(call)[0]["sum"]
+            right = requirement.expected(call)[0]["sum"]
+            for order in permutations(own["t"].astype(np.float32) for own in call.arrays):
+                assert np.all(np.abs(sum(order[1:], order[0]) - right) <= allowed), seed
+
+
+@pytest.mark.parametrize("name", ["measure_milliseconds", "measure_unit", "measure_unit#2"])
+def test_noise_in_another_unit_is_no_other_mistake(name: str) -> None:
+    for requirement in MEASURED:
+        (call,) = drawn(requirement)
+        seen = SEEN[name.partition("#")[0]](times(call) + 0.002, call)
+        seen = seen * (1e3 if "#" in name else 1.0)
+        found = judge(requirement, [call], [Answer([{"seconds": seen}] * call.ranks)])
+        assert found.mistakes == (name.partition("#")[0],)
 
 
 @pytest.mark.parametrize("requirement", MEASURED, ids=lambda r: r.name)

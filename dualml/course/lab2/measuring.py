@@ -50,6 +50,7 @@ class TimingRequirement(Requirement):
     follows: bool = True
     #: A busy program may disturb a right measurement, so that it has three attempts.
     tries: int = 3
+    same_scale: bool = False
     errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), WRONG_COLLECTIVE)
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course import computed
-from dualml.course.computed import ComputedRequirement, Draw, select_keys
+from dualml.course.computed import ComputedRequirement, Draw, max_finite, select_keys
 from dualml.course.differences import first_difference
 from dualml.course.exercise import (
     RIGHT,
@@ -44,6 +44,15 @@ ROOT_ERRORS = (
 DrawInputs = Callable[[Draw, int], list[dict[str, Any]]]
 #: Tolerance of what has to stay as it is.
 ZERO = np.zeros(())
+
+
+def addition_error(ranks: Sequence[Arrays]) -> float:
+    """Return the largest error of float32 additions of all ranks' arrays of one name, whatever
+    their order: n · 2⁻²⁴ · Σ|x|, of the largest Σ|x| (Higham, Accuracy and Stability of Numerical
+    Algorithms, section 4.2). Where terms cancel, it is more than what one order shows."""
+    names = [key for key in ranks[0] if all(key in own for own in ranks)]
+    sums = (sum(np.abs(own[key].astype(np.float64)) for own in ranks) for key in names)
+    return len(ranks) * 2.0**-24 * max(map(max_finite, sums), default=0.0)
 
 
 @dataclass
@@ -88,10 +97,13 @@ class CollectiveRequirement(ComputedRequirement):
         return [select_keys(own, self.result_keys) for own in made]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all results, from the float32 rule's own error; ``slack`` for the
-        count ``elements``."""
-        slack = {"elements": np.asarray(self.slack)}
-        return [{k: slack.get(k, a) for k, a in e.items()} for e in super().tolerance(call, flags)]
+        """Return one number for all results, from the float32 rule's own error and from that of
+        additions in any order; ``slack`` for the count ``elements``."""
+        slack, more = {"elements": np.asarray(self.slack)}, addition_error(call.arrays)
+        return [
+            {k: slack.get(k, np.maximum(a, more)) for k, a in own.items()}
+            for own in super().tolerance(call, flags)
+        ]
 
     def adopt_choices(self, call: ExerciseCall, answer: Answer) -> Sequence[ExerciseCall]:
         """Return the call, and on one rank also with ``guarded``: many a function treats one rank

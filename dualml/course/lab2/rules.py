@@ -144,7 +144,8 @@ def add_terms(
         denominators: mistake → function that returns its denominator.
         denominator: the right one.
     """
-    twice = {f"{kind}_own_twice": rank, f"{kind}_own_twice#2": 0}
+    own_twice = f"{kind}_own_twice"
+    twice = {own_twice: rank, f"{own_twice}#2": 0, f"{own_twice}#3": rank}
     missing = {
         f"{kind}_own_missing": rank,
         f"{kind}_root_missing": 0,
@@ -218,6 +219,7 @@ def average_tensor(rank: int, tensor: Position, own: Sequence[Any], f: Flags) ->
         "average_less_one": lambda: n - one,
         "average_less_one#2": lambda: max(n - one, one),
         "average_one_more": lambda: n + one,
+        "average_own_twice#3": lambda: n + one,
         "average_halved": lambda: number(2),
         "average_by_tensors": lambda: number(tensor[1]),
         "average_count_grows": lambda: n ** (tensor[0] + 1),
