@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dualml.course.catalogue import load_plants
 from dualml.experiment.load import load
 from dualml.experiment.methods import METHODS
 from dualml.interface.cli.app import app
@@ -117,6 +118,24 @@ def test_the_table_has_every_method_and_its_number_of_processes(page: str, word:
             assert (backend, name) in seen, f"{page} does not list {name} of {backend}"
             if not info.unsupported:
                 assert seen[backend, name] == PROCESSES[info.ranks][word], (backend, name)
+
+
+@pytest.mark.parametrize("page", ["benchmarks-robustness.md", "benchmarks-robustness.zh.md"])
+def test_the_table_of_mistakes_is_of_the_committed_results_and_of_todays_catalogue(
+    page: str,
+) -> None:
+    results = json.loads((ROOT / "benchmarks" / "course.json").read_text("utf-8"))
+    counts = {
+        lab: len({plant.name for plant in load_plants(lab) if not plant.right}) for lab in results
+    }
+    assert counts == {lab: row["mistakes"] for lab, row in results.items()}
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    for lab, row in results.items():
+        assert f"| `{lab}` | {' | '.join(map(str, row.values()))} |\n" in text
+    total = [
+        f"{sum(column):,}" for column in zip(*(r.values() for r in results.values()), strict=True)
+    ]
+    assert f" | {' | '.join(total)} |\n" in text
 
 
 def test_what_was_not_run_on_a_gpu_is_not_claimed() -> None:
