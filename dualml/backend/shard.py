@@ -39,10 +39,10 @@ class FlatLayout:
     low_precision: bool = False
 
     @property
-    def memory(self) -> Sequence[int]:
+    def buffer_lengths(self) -> Sequence[int]:
         """Elements of each memory buffer that the vectors lie in.
 
-        >>> FlatLayout([["a"], ["b"], ["c"]], [4, 6, 8], buffer_slots=2).memory
+        >>> FlatLayout([["a"], ["b"], ["c"]], [4, 6, 8], buffer_slots=2).buffer_lengths
         [8, 6]
         """
         return slot_lengths(self.lengths, self.buffer_slots) if self.buffer_slots else self.lengths

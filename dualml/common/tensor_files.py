@@ -100,7 +100,7 @@ def read_array(file: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> ND
     count, size = math.prod(shape), np.dtype(dtype).itemsize
     begin = offset % mmap.ALLOCATIONGRANULARITY
     # Kernels may need aligned numbers, and only `read_into` says what is missing.
-    if count * size < MAPPED_BYTES or offset % size or has_ended(file, offset + count * size):
+    if count * size < MAPPED_BYTES or offset % size or is_shorter_than(file, offset + count * size):
         array = np.empty(shape, dtype)
         file.seek(offset)
         read_into(file, array)
@@ -111,7 +111,7 @@ def read_array(file: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> ND
     return np.frombuffer(place, dtype, count, begin).reshape(shape)
 
 
-def has_ended(file: Any, size: int) -> bool:
+def is_shorter_than(file: Any, size: int) -> bool:
     """Return whether an open file has fewer bytes than this."""
     return os.fstat(file.fileno()).st_size < size
 

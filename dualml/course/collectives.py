@@ -188,7 +188,7 @@ def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
     return [{"x": total} for _ in asks]
 
 
-def mismatch(rank: int, peer: int, x: Any, expected: tuple[str, tuple[int, ...]]) -> str:
+def mismatch_text(rank: int, peer: int, x: Any, expected: tuple[str, tuple[int, ...]]) -> str:
     """Return what is wrong with a message that ``rank`` receives from ``peer``, its number of
     elements or its dtype; empty if both fit, whatever its shape."""
     dtype, shape = expected

@@ -50,7 +50,7 @@ def decode_program(content: bytes) -> str:
     mark, name = next(((m, n) for m, n in MARKS if content.startswith(m)), (b"", ""))
     body = content[len(mark) :]
     if not name:
-        name = declared(body) or ("utf-8" if b"\0" not in body else unmarked_utf16(body))
+        name = declared_encoding(body) or ("utf-8" if b"\0" not in body else unmarked_utf16(body))
     try:
         text = body.decode(name)
     except UnicodeDecodeError:
@@ -64,13 +64,13 @@ def decode_program(content: bytes) -> str:
     return without_coding(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def declared(content: bytes) -> str:
+def declared_encoding(content: bytes) -> str:
     """Return Python's name of the encoding in a program's coding line, or an empty text.
 
     Raises:
         SyntaxError: the encoding is unknown, or slow to decode (`SLOW`).
     """
-    for line in head(content[:HEAD].decode("latin-1")):
+    for line in possible_coding_lines(content[:HEAD].decode("latin-1")):
         if match := CODING.match(line):
             try:
                 name = codecs.lookup(match[2]).name
@@ -82,7 +82,7 @@ def declared(content: bytes) -> str:
     return ""
 
 
-def head(text: str) -> list[str]:
+def possible_coding_lines(text: str) -> list[str]:
     """Return the lines that may be a coding line: the first, and the second if the first is empty
     or a comment."""
     lines = re.split(r"\r\n|\r|\n", text[:HEAD], maxsplit=2)[:2]
@@ -93,7 +93,7 @@ def without_coding(text: str) -> str:
     """Return a program's text with ``utf-8`` in place of the encoding in its coding line; unchanged
     without such a line."""
     lines = text.split("\n", 2)
-    for number, line in enumerate(head(text)):
+    for number, line in enumerate(possible_coding_lines(text)):
         if CODING.match(line):
             lines[number] = CODING.sub(r"\1utf-8", line)
             break
@@ -124,12 +124,12 @@ def guess_encoding(samples: Iterable[bytes]) -> str | None:
             text = whole.decode(name)
         except UnicodeDecodeError:
             continue
-        found.append((frequent(text, name, leads, trail), name))
+        found.append((frequent_share(text, name, leads, trail), name))
     share, name = max(found, key=lambda pair: pair[0], default=(0.0, ""))
     return name if share >= FREQUENT else None
 
 
-def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
+def frequent_share(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
     """Return the share of frequent characters of the encoding ``name`` among the non-ASCII ones; 0
     if there are none."""
     coded = [letter.encode(name) for letter in text if not letter.isascii()]

@@ -16,7 +16,7 @@ from typing import Any
 from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
 from dualml.common.json_types import JsonMapping
 from dualml.course.clock import CLOCK_OPTIONS, Clock
-from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
+from dualml.course.collectives import EXCHANGE, compute, mismatch_text, read_ask
 from dualml.course.exercise import Trouble
 from dualml.course.frames import MAX_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member
@@ -308,7 +308,7 @@ class Mediator:
             fault = ""
             for peer, expected in ask.receive.items():
                 x = ready[peer].sends[rank]
-                fault = fault or mismatch(rank, peer, x, expected)
+                fault = fault or mismatch_text(rank, peer, x, expected)
                 got[str(peer)] = x if fault else x.reshape(expected[1])
             self.tally.note(rank, ask)
             if fault:

@@ -90,7 +90,7 @@ class ConfigDiff:
         """Return the first arm that `partners` returns, or None if there is none."""
         return next(iter(self.partners(arm, vary=vary, where=where)), None)
 
-    def without_slow_node(
+    def arm_without_straggler(
         self, arm: str, where: Callable[[str], object] = lambda name: True
     ) -> str | None:
         """Return the first arm without a straggler that agrees with ``arm`` in all other settings;

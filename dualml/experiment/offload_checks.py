@@ -20,7 +20,7 @@ from dualml.parallel.zero.units import units_of
 WIDTH = 4
 
 
-def zero_stage(zero: int, offload: Offload) -> int:
+def unit_stage(zero: int, offload: Offload) -> int:
     """Return the ZeRO stage whose units the ranks have: the arm's ``zero`` or, if that is 0, the
     lowest stage that suffices for offloading by one rank: 3 for weights, else 1."""
     return zero or (3 if offload.is_offloaded("weights") else 1)

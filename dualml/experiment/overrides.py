@@ -97,7 +97,8 @@ def locate_error(
 
 
 def locate_line(key: Sequence[str], path: Path) -> str:
-    """Return the path of the file that sets the dotted ``key``, given as its parts, with the number
-    of the line if it is found, as text for a message."""
+    """Return ``path``, the experiment file, as text for a message, with the number of the line
+    in it that sets ``key`` (its parts, as the user wrote them) or else its nearest parent table,
+    if one is found. Errors of `read_text` are raised."""
     line = find_line(read_text(path), key)
     return f"{path}, line {line}" if line else str(path)

@@ -20,7 +20,7 @@ class SampleDigest:
     two trials trained on the same samples in the same order.
 
     Args:
-        chains: rank → digest from which to continue; None: begin anew.
+        rank_digests: rank → digest from which to continue; None: begin anew.
         counts: rank → number of samples so far.
 
     Attributes:
@@ -29,9 +29,9 @@ class SampleDigest:
     """
 
     def __init__(
-        self, chains: Mapping[int, str] | None = None, counts: Mapping[int, int] | None = None
+        self, rank_digests: Mapping[int, str] | None = None, counts: Mapping[int, int] | None = None
     ) -> None:
-        self.rank_digests, self.counts = dict(chains or {}), dict(counts or {})
+        self.rank_digests, self.counts = dict(rank_digests or {}), dict(counts or {})
 
     def add(self, rank: int, samples: NDArray[np.int64]) -> None:
         """Extend the rank's digest by its samples of the next update, and count them; an empty part

@@ -109,7 +109,9 @@ class SessionClient(Protocol):
         """Return the variables that the rank's worker needs before it imports the framework."""
 
     def is_superseded(self, number: int) -> bool:
-        """Return whether rank 0 has gone on to the session after ``number`` a while ago."""
+        """Return whether rank 0 went on to the session after ``number`` more than `LEAVE_S`
+        seconds ago. It is polled while the rank runs; an implementation may ask rank 0 over the
+        network now and then, and return False in between."""
 
     def report_failure(self, number: int, note: RankFailure) -> None:
         """Report to rank 0 how this rank's part failed."""

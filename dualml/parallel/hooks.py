@@ -187,7 +187,7 @@ class TrainerHooks:
         rank's own and wait for all ranks."""
         yield
 
-    def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
+    def engine_evaluate(self, x: Array, y: Array) -> Array | None:
         """Hook: evaluate by the model's own means on all ranks; return one row of label, predicted
         class and loss for each sample that any rank tested, None where dualml evaluates."""
         return None
@@ -202,7 +202,7 @@ class TrainerHooks:
 
     # --- samples, replicas and bytes --------------------------------------------------------------
 
-    def interchangeable(self, batch: Array) -> list[Array]:
+    def interchangeable_groups(self, batch: Array) -> list[Array]:
         """Hook: split the samples of a batch, where not `takes_parts`, into groups; changing the
         order within a group changes a result by no more than rounding. Here all are one group."""
         return [batch]

@@ -11,7 +11,7 @@ from dualml.experiment.exactness import baseline_of, inexactness_reason
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.trajectory import Trajectory
-from dualml.experiment.store.trial_comparison import Serial, TrialComparison, specify
+from dualml.experiment.store.trial_comparison import Serial, TrialComparison, convert_comparison
 from dualml.parity.pairs import compare_trajectories, low_precision_of
 from dualml.parity.refusals import (
     REPLICAS_DIVERGED,
@@ -84,4 +84,6 @@ def compare_serial(
 
 def make_serial(found: TrialComparison, arm: str, against: str, seed: int, backend: str) -> Serial:
     """Return a result as the comparison of an arm with the one that it must equal."""
-    return specify(found, Serial, arms=(arm, against), seed=seed, sides=(backend, backend))
+    return convert_comparison(
+        found, Serial, arms=(arm, against), seed=seed, sides=(backend, backend)
+    )

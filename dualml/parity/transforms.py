@@ -134,12 +134,12 @@ def find_transform(x: Array, y: Array, limit: float) -> Transform | None:
     away (relative distance); None if there is none, or if the shapes differ."""
     if x.shape != y.shape or not x.size:
         return None
-    tried = ((one, distance(y, apply_transform(one, x))) for one in candidates(x, y))
+    tried = ((one, distance(y, apply_transform(one, x))) for one in candidate_transforms(x, y))
     with np.errstate(all="ignore"):  # both may be infinite
         return next((one for one, far in tried if far <= limit), None)
 
 
-def candidates(x: Array, y: Array) -> Iterator[Transform]:
+def candidate_transforms(x: Array, y: Array) -> Iterator[Transform]:
     """Yield the transforms that may make ``y`` of ``x``: orders of elements if both hold nearly the
     same numbers, else functions of elements, the last of them a fitted number that is added."""
     left, right = (np.sort(a, axis=None).astype(np.float64) for a in (x, y))

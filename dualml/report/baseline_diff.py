@@ -85,7 +85,7 @@ def _difference(
 
 
 def _same_samples(
-    run: RunData, one: MethodResult, own: Trial, its: Trial, prepared: bool
+    run: RunData, one: MethodResult, own: Trial, its: Trial, engine_loader: bool
 ) -> bool | None:
     """Return whether the trial ``own`` trained on the samples of its baseline's trial ``its``; None
     if that was not recorded. With one rank number and order must be equal; with several each rank's
@@ -95,12 +95,14 @@ def _same_samples(
     if len(own.samples) == 1:
         return own.samples == its.samples
     if run.plan is not None:
-        return own.samples == planned_samples(run.plan, one.arm, own.seed, own.processes, prepared)
+        return own.samples == planned_samples(
+            run.plan, one.arm, own.seed, own.processes, engine_loader
+        )
     return sum(n for n, _ in own.samples) == sum(n for n, _ in its.samples)
 
 
 def planned_samples(
-    plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False
+    plan: Plan, arm: str, seed: int, processes: int, engine_loader: bool = False
 ) -> Samples:
     """Return a pair (number of samples, fingerprint of their order) for each of ``processes``
     ranks, in the order of the ranks: the samples of the whole training by the plan, if that many
@@ -111,20 +113,20 @@ def planned_samples(
         arm: name of the single-rank arm, whose other settings are used.
         seed: seed of the trial.
         processes: number of ranks.
-        prepared: whether an engine's loader partitions them, see
+        engine_loader: whether an engine's loader partitions them, see
             `dualml.experiment.methods.MethodInfo`.
     """
     settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
     feed, seen = plan.batch_sampler(settings, seed), SampleDigest()
     updates = plan.schedule(settings, seed).updates
     for step in range(1, updates + 1):
-        for rank, part in enumerate(rank_parts(feed, step, settings.batch_size, prepared)):
+        for rank, part in enumerate(rank_parts(feed, step, settings.batch_size, engine_loader)):
             seen.add(rank, part)
     return tuple((seen.counts[rank], seen.rank_digests[rank]) for rank in sorted(seen.rank_digests))
 
 
 def rank_parts(
-    feed: BatchSampler, step: int, batch_size: int, prepared: bool
+    feed: BatchSampler, step: int, batch_size: int, engine_loader: bool
 ) -> Sequence[NDArray[np.int64]]:
     """Return the samples of each rank in an update, as indices into the training set.
 
@@ -132,11 +134,11 @@ def rank_parts(
         feed: the batches of the training.
         step: number of the update, from 1.
         batch_size: size of a full batch; 0: each batch has all samples.
-        prepared: whether an engine's loader partitions them, see
+        engine_loader: whether an engine's loader partitions them, see
             `dualml.experiment.methods.MethodInfo`: it gives the first ranks their share of a full
             batch, and the last ones fewer samples, or none, of a short batch.
     """
-    if not prepared:
+    if not engine_loader:
         return feed.parts(step)
     batch = feed.batch(step)
     return split_by_sizes(batch, slice_lengths(len(batch), feed.ranks, batch_size or len(batch)))

@@ -120,7 +120,7 @@ def block_table(comparison: Comparison, words: Messages) -> Table:
     return make_table(words, "blocks", rows, read, caption, labels="models.column.{}")
 
 
-def pair_table(against: RunComparison, words: Messages) -> Table:
+def pair_table(comparison: RunComparison, words: Messages) -> Table:
     """Return a table with one row per pair of trials."""
     from dualml.parity.against.sentences import format_cell
 
@@ -134,16 +134,16 @@ def pair_table(against: RunComparison, words: Messages) -> Table:
         "test_accuracy:percent": lambda pair: _format_change(
             pair.outcome.get("test_accuracy"), percent
         ),
-        ("time_ratio:", "memory_ratio:"): lambda pair: _cost_cells(pair, against),
+        ("time_ratio:", "memory_ratio:"): lambda pair: _cost_cells(pair, comparison),
         "first": lambda pair: format_cell(pair, words),
     }
-    return make_table(words, "against", against.pairs, read, words("against.pairs"))
+    return make_table(words, "against", comparison.pairs, read, words("against.pairs"))
 
 
-def _cost_cells(pair: RunPair, against: RunComparison) -> Iterator[Cell]:
+def _cost_cells(pair: RunPair, comparison: RunComparison) -> Iterator[Cell]:
     """Yield the cells of the ratios of time and memory of a pair of trials, red beyond their
     limits."""
-    broken = {failure.limit for failure in against.failures if failure.pair is pair}
+    broken = {failure.limit for failure in comparison.failures if failure.pair is pair}
     for name, limit in (("time", "slower"), ("memory", "more_memory")):
         cost = pair.costs.get(name)
         text = numbers.times(cost.ratio) if cost else numbers.NO_VALUE
@@ -156,14 +156,14 @@ def _format_change(two: Sequence[float] | None, shown: Any) -> str:
     return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NO_VALUE
 
 
-def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
+def figures(comparison: RunComparison, words: Messages) -> Iterator[Figure]:
     """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of the
     two runs, A and B, above their distance and its limit. Pairs without compared losses are left
     out."""
-    judged = [pair for pair in against.pairs if pair.curve]
+    judged = [pair for pair in comparison.pairs if pair.curve]
     if not judged:
         return
-    y = distance_axis(words, [p.curve for p in judged], against.margin, FLOOR)
+    y = distance_axis(words, [p.curve for p in judged], comparison.margin, FLOOR)
     keys = [
         LegendEntry("series", "A", color="blue", stroke="wide"),
         LegendEntry("series", "B", color="vermilion", stroke="dashes"),
@@ -172,10 +172,10 @@ def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
     ]
     for start in range(0, len(judged), COLUMNS):
         shown = judged[start : start + COLUMNS]
-        panels = [_losses(pair, against, words) for pair in shown]
+        panels = [_losses(pair, comparison, words) for pair in shown]
         for pair in shown:
             curve = {PAIR: [pair.curve]}
-            panels.append(distance_panel(words, curve, y, against.margin, FLOOR))
+            panels.append(distance_panel(words, curve, y, comparison.margin, FLOOR))
         yield Figure(
             f"against-{start // COLUMNS + 1}",
             words("against.curves"),
@@ -188,18 +188,18 @@ def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
         )
 
 
-def _losses(pair: RunPair, against: RunComparison, words: Messages) -> Panel:
+def _losses(pair: RunPair, comparison: RunComparison, words: Messages) -> Panel:
     """Return a panel with the unsmoothed losses of both trials of a pair, up to the last compared
     update."""
     last = max(pair.curve["step"])
     marks: list[Mark] = []
-    names = zip("AB", against.folders, pair.arms, pair.sides, strict=True)
+    names = zip("AB", comparison.folders, pair.arms, pair.sides, strict=True)
     for side, folder, arm, backend in names:
         curve = read_records(trial_folder(Path(folder), (arm, backend, pair.seed)))["loss"]
         kept = curve.step <= last
         x, y = curves.thin_points(np.asarray(curve.step[kept]), curve.value[kept])
         marks.append(LineMark(x, y, SeriesId(series=side)))
-    cross = against.runs[0].experiment.get("loss", "cross_entropy") == "cross_entropy"
+    cross = comparison.runs[0].experiment.get("loss", "cross_entropy") == "cross_entropy"
     loss = Axis(words("axis.loss", unit="nat" if cross else "1"))
     return Panel(marks, Axis(words("axis.updates")), loss, _title(pair), height=190)
 

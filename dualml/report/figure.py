@@ -1,7 +1,8 @@
 """Figures as data: panels with axes and marks, drawn by `dualml.report.draw`.
 
-A mark names its series (`SeriesId`); the keys of the figure set the style of each arm, backend and
-series. They also make the one legend, whose entries toggle an arm or a backend in all panels.
+A mark names its series (`SeriesId`); the legend entries of the figure set the style of each arm,
+backend and series. They also make the one legend, where each toggles an arm or a backend in all
+panels.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WIDTH = 880
 
 Values: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 Kind: TypeAlias = Literal["arm", "backend", "series"]
-#: Kinds of keys in order of precedence.
+#: Kinds of legend entries in order of precedence.
 KINDS: tuple[Kind, ...] = ("series", "arm", "backend")
 
 
@@ -75,8 +76,9 @@ class LineMark:
         low, high: a band around the curve, or with ``bars`` an error bar at every point, along y or
             (values of x) along x.
         joined: False for points only, which need a marker.
-        marker, hollow, dashed: override the style of the keys; "none" is no marker.
-        weight: "main" as the keys set it, "thin" a hairline, "faint" the noise behind a mean.
+        marker, hollow, dashed: override the style of the legend entries; "none" is no marker.
+        weight: "main" as the legend entries set it, "thin" a hairline, "faint" the noise behind a
+            mean.
         shift: pixels to the side (along y if that axis has names), so that equal points of several
             backends can be told apart; the values are unchanged.
         hints: a text for each point, shown under the pointer instead of its two values.
@@ -205,10 +207,10 @@ class Axis:
     """An axis: its scale, range, ticks and label.
 
     Args:
-        scale: "auto" is logarithmic if positive values span a factor of more than ``wide``;
+        scale: "auto" is logarithmic if positive values span a factor of more than ``log_factor``;
             "symlog" is linear below 1.
         low, high: fixed ends; None: the marks decide.
-        whole: only whole numbers are ticks.
+        integer_ticks: only integer_ticks numbers are ticks.
         ticks: positions with labels; None: the renderer chooses them, or uses ``names`` for
             positions 0, 1, …, on y from top to bottom.
         beside: a text at the right end of each of these rows (y only).
@@ -220,8 +222,8 @@ class Axis:
     scale: Literal["linear", "auto", "log", "log2", "symlog"] = "linear"
     low: float | None = None
     high: float | None = None
-    wide: float = 30.0
-    whole: bool = False
+    log_factor: float = 30.0
+    integer_ticks: bool = False
     ticks: Sequence[tuple[float, str]] | None = None
     names: Sequence[str] = ()
     beside: Sequence[str] = ()
@@ -253,7 +255,7 @@ class Figure:
 
     Args:
         alt: alternative text: the content of the figure in words.
-        keys: the styles of series, in the order of the legend.
+        entries: the styles of series, in the order of the legend.
         width: in pixels; `WIDTH` fills the page.
         share_x, share_y: which panels share one range: those of a column, of a row, or all.
     """
@@ -262,7 +264,7 @@ class Figure:
     caption: str
     alt: str
     panels: Sequence[Panel | None]
-    keys: Sequence[LegendEntry] = ()
+    entries: Sequence[LegendEntry] = ()
     columns: int = 1
     width: float = WIDTH
     share_x: Literal["", "column", "all"] = ""

@@ -47,7 +47,7 @@ def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: i
     )
 
 
-def checks(run: RunData) -> list[Mapping[str, Any]]:
+def prediction_checks(run: RunData) -> list[Mapping[str, Any]]:
     """Return the rows of ``cost.json`` with predictions for numbers of ranks that were not fitted,
     those whose ``measured_s`` and ``predicted_s``, in seconds, are both known."""
     keys = ("measured_s", "predicted_s")

@@ -36,7 +36,7 @@ def build_figure(
     caption = words.join_sentences([words(f"figure.{key}", **values), *more])
     alt = words(f"alt.{key}", **values)
     named = {"name": key, "columns": len(panels), **fields}
-    return Figure(caption=caption, alt=alt, panels=panels, keys=keys, **named)
+    return Figure(caption=caption, alt=alt, panels=panels, entries=keys, **named)
 
 
 def interval_line(

@@ -9,7 +9,13 @@ from typing import Any, TypeVar
 
 from dualml.common.words import Messages, numbers
 from dualml.planning.cost.link import Link
-from dualml.planning.cost.published import FitErrors, PublishedCurve, PublishedTime, curves, summary
+from dualml.planning.cost.published import (
+    FitErrors,
+    PublishedCurve,
+    PublishedTime,
+    curves,
+    median_and_max,
+)
 from dualml.planning.cost.published import tables as given
 from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Table
@@ -32,9 +38,9 @@ def tables(words: Messages) -> Iterator[Table]:
     """Yield all tables about the published curves: errors, errors by size, formulas, hardware,
     sources."""
     yield errors(words)
-    yield bands(words)
+    yield errors_by_size(words)
     yield formulas(words)
-    yield measured(words)
+    yield hardware_table(words)
     yield sources(words)
 
 
@@ -47,7 +53,7 @@ def _table(name: str, records: Iterable[R], read: Columns[R], words: Messages) -
 def median_and_worst(errors: Sequence[float]) -> str:
     """Return median and worst of errors given as fractions, e.g. ``7.3 % / 11.6 %``; a dash for
     none."""
-    return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NO_VALUE
+    return " / ".join(map(numbers.percent, median_and_max(errors))) if errors else numbers.NO_VALUE
 
 
 def errors(words: Messages) -> Table:
@@ -71,7 +77,7 @@ def format_ranks(points: Iterable[PublishedTime]) -> str:
     return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.NO_VALUE
 
 
-def bands(words: Messages) -> Table:
+def errors_by_size(words: Messages) -> Table:
     """Return the table of the median signed error of held-out points, in three ranges of sizes."""
 
     def cells(curve: PublishedCurve) -> Iterator[str]:
@@ -111,7 +117,7 @@ def formulas(words: Messages) -> Table:
     return _table("formulas", rows, read, words)
 
 
-def measured(words: Messages) -> Table:
+def hardware_table(words: Messages) -> Table:
     """Return the table of the hardware and software of each curve."""
     read: Columns[PublishedCurve] = {
         "curve": lambda curve: curve.name,

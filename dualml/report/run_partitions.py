@@ -13,7 +13,7 @@ from dualml.common.words.numbers import plain
 from dualml.experiment.store.run import RunData, partition_key_of
 from dualml.report import ranks
 
-Statement = Mapping[str, Any]
+EpochStats = Mapping[str, Any]
 #: Settings that are not printed if they have these default values.
 USUAL: Mapping[str, Any] = {
     "shuffle": True,
@@ -40,7 +40,7 @@ class PartitionSummary:
     settings: Mapping[str, Any]
     ranks: int
     arms: tuple[str, ...]
-    epoch_stats: Mapping[int, tuple[Statement, ...]]
+    epoch_stats: Mapping[int, tuple[EpochStats, ...]]
 
     @property
     def text(self) -> str:
@@ -53,15 +53,15 @@ class PartitionSummary:
         return min(self.epoch_stats)
 
     @property
-    def first_epoch(self) -> Statement:
+    def first_epoch(self) -> EpochStats:
         """Statistics of the first epoch of `seed`, with the fields of `PartitionStats` as keys."""
         return self.epoch_stats[self.seed][0]
 
     @property
-    def all_epochs(self) -> list[Statement]:
+    def all_epochs(self) -> list[EpochStats]:
         """Statistics of every epoch of every seed, each with the fields of `PartitionStats` as
         keys."""
-        return [s for statements in self.epoch_stats.values() for s in statements]
+        return [s for epoch_stats in self.epoch_stats.values() for s in epoch_stats]
 
     def mean(self, what: str) -> float | None:
         """Return the mean of a count, the field ``what`` of `PartitionStats`, over epochs and

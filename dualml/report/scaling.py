@@ -184,9 +184,9 @@ def no_speedup_text(p: ScalingPoint, words: Messages, *, long: bool = False) -> 
     return words(f"scaling.{p.no_speedup_reason}", base=p.family.base)
 
 
-def format_core_budget(room: CoreBudget, words: Messages) -> str:
+def format_core_budget(budget: CoreBudget, words: Messages) -> str:
     """Return the use of cores as text, e.g. ``4 ranks on 2 cores``."""
-    return words("scaling.places" if room.each == 1 else "scaling.places_each", room=room)
+    return words("scaling.places" if budget.each == 1 else "scaling.places_each", room=budget)
 
 
 def notices(run: RunData, words: Messages) -> list[str]:

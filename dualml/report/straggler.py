@@ -15,7 +15,7 @@ class StragglerEffect:
     """The effect of the slow rank of an arm on a backend, compared with the same arm without it.
 
     Attributes:
-        times: mean seconds of an update without and with the handicap.
+        step_seconds: mean seconds of an update without and with the handicap.
         factor, predicted: slowdown of an update, measured and by the fitted constants.
         others: mean slowdown of an update of the ranks that have no handicap.
         waiting: share of their time that these ranks wait.
@@ -24,7 +24,7 @@ class StragglerEffect:
 
     arm: str
     backend: str
-    times: tuple[float | None, float | None]
+    step_seconds: tuple[float | None, float | None]
     factor: float | None
     predicted: float | None
     others: float | None
@@ -40,7 +40,7 @@ def straggler_arms(run: RunData) -> dict[str, str]:
         for arm in ranks.multi_rank_arms(run)
         if ranks.straggler(run, arm)
         and run.select(arm)
-        and (base := run.contrast.without_slow_node(arm)) is not None
+        and (base := run.contrast.arm_without_straggler(arm)) is not None
         and run.select(base)
     }
     kinds = [*ranks.HANDICAPS, ""]

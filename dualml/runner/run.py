@@ -54,7 +54,7 @@ def run(request: RunRequest) -> RunOutcome:
                 for group in iterate_groups(
                     frozen, environs, shown.listen, role.launcher, role.server
                 ):
-                    with group.prepare() as ranks:
+                    with group.prepared_ranks() as ranks:
                         with start_ranks(ranks.processes) as started:
                             ended = train(ranks, started)
                         group.record_end(ended)

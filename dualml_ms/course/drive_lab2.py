@@ -28,11 +28,13 @@ def aggregate(
     more = [int(arrays["samples"])] if "samples" in arrays else []
     passed = list(tensors)
     out = getattr(module, target)(watched, passed, *more, **options.get("how", {}))
-    kept = {f"before/{i}": t.asnumpy().copy() for i, t in enumerate(entries(tensors, passed))}
+    kept = {
+        f"before/{i}": t.asnumpy().copy() for i, t in enumerate(entries_after_call(tensors, passed))
+    }
     return {**read_tensors(out, copy_to_array, target), **kept}
 
 
-def entries(tensors: list[ms.Tensor], passed: Any) -> list[ms.Tensor]:
+def entries_after_call(tensors: list[ms.Tensor], passed: Any) -> list[ms.Tensor]:
     """Return, for each of ``tensors``, what is at its place in ``passed``, the list of them that a
     student's function received and may have changed: another tensor that replaced it, an empty one
     if the list became shorter, else itself."""

@@ -63,7 +63,7 @@ def mean_squares(outputs: Any, y: Any) -> Any:
     return ((outputs - y) ** 2).mean()
 
 
-def changed(arrays: Arrays, given: Mapping[str, Any]) -> dict[str, Any]:
+def changed_inputs(arrays: Arrays, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return as ``changed/NAME`` the tensors that a student's function got and that now differ from
     the input ``arrays``."""
     after = {name: t.asnumpy().copy() for name, t in given.items()}
@@ -100,7 +100,7 @@ def stages(
         elif comm.rank == 1:
             out[f"{step}/none"] = np.ones(())
         out |= {f"{step}/{n}": t.asnumpy().copy() for n, t in parameters(stage)}
-        out |= changed(arrays, given)
+        out |= changed_inputs(arrays, given)
     return out
 
 
@@ -121,5 +121,5 @@ def layer(
         "x": read_tensor(back, copy_to_array, backward),
         "weight": read_attribute(made, "weight_grad", copy_to_array, backward),
         "bias": read_attribute(made, "bias_grad", copy_to_array, backward),
-        **changed(arrays, given),
+        **changed_inputs(arrays, given),
     }

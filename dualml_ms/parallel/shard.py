@@ -108,8 +108,9 @@ class MindSporeShardable(FlatParameterStorage):
     def flatten(
         self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[ms.Tensor], list[ms.Tensor]]:
-        """Move parameters and gradient sums into new zero-filled vectors of the two layouts, and
-        return the vectors; discard the stage's own optimizer.
+        """Replace the data of parameters and gradient sums by views into new vectors of the two
+        layouts, and return the vectors. Only shapes are kept: all values are zero then, and the
+        caller writes the weights. The stage's own optimizer is discarded.
 
         Raises:
             Unsupported: weights in a low-precision type other than float16.
@@ -143,7 +144,7 @@ class MindSporeShardable(FlatParameterStorage):
 
     def drop_saved_activations(self) -> None:
         """Forget all tensors that are saved for backward passes."""
-        self.kept.clear()
+        self.saved_tensors.clear()
 
 
 def lay_out_vectors(parameters: Mapping[str, ms.Parameter], how: FlatLayout) -> list[ms.Tensor]:
@@ -151,7 +152,7 @@ def lay_out_vectors(parameters: Mapping[str, ms.Parameter], how: FlatLayout) -> 
     of them, which sets it to zero and to their type; return the vectors, float16 or float32."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     kind, typed = (np.float16, ms.float16) if how.low_precision else (np.float32, ms.float32)
-    memory: list[Array] = [np.zeros(size, kind) for size in how.memory]
+    memory: list[Array] = [np.zeros(size, kind) for size in how.buffer_lengths]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
         vector = memory[how.slot_of(number)][:length]

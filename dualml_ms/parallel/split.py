@@ -90,7 +90,7 @@ class MindSporeStage(
 
     Attributes:
         sums: canonical name → gradient accumulated over the micro-batches of an update.
-        kept: (segment, micro-batch) → tensors that are saved for its backward pass.
+        saved_tensors: (segment, micro-batch) → tensors that are saved for its backward pass.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class MindSporeStage(
             self.x = self._as_int32(recipe.x)
         if not is_placeholder(recipe.y):
             self.y = recipe.y.astype(np.int32)
-        self.kept: dict[tuple[int, int], Any] = {}
+        self.saved_tensors: dict[tuple[int, int], Any] = {}
         self.scalar = ScalarCache()
         self.attentions = dict[tuple[Any, ...], MindSporeBlockAttention]()
         self.counts_saved_bytes, self.min_eval_batch = False, eval_batch_size(recipe.y)
@@ -238,7 +238,7 @@ class MindSporeStage(
         stack, inside = outputs[: len(outputs) - inner], outputs[len(outputs) - inner :]
         begin = [values[at - 1] for at in tape.kept if at <= 0]
         end = stack[-1:] if self.layers[segment] in tape.kept else ()
-        self.kept[segment, micro] = (*begin, *inside, *end, *given)
+        self.saved_tensors[segment, micro] = (*begin, *inside, *end, *given)
         return stack
 
     def _pop_final_states(self, segment: int, micro: int, outputs: Values) -> Values:
@@ -266,13 +266,17 @@ class MindSporeStage(
     ) -> None:
         """Save the last segment's input, masks and labels for `loss_backward`, which computes the
         loss; return None."""
-        self.kept[self.last_segment, micro] = (*values, *map(ms.Tensor.from_numpy, masks), labels)
+        self.saved_tensors[self.last_segment, micro] = (
+            *values,
+            *map(ms.Tensor.from_numpy, masks),
+            labels,
+        )
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
         """Run the backward pass of a segment and micro-batch from ``gradients``, those of the stack
         after it: add its parameters' gradients to the sums and free what `forward` saved. Return
         the gradients of the stack before it, or None for the segment that takes the samples."""
-        flow = self.backward_cells[segment](*self.kept.pop((segment, micro)), *gradients)
+        flow = self.backward_cells[segment](*self.saved_tensors.pop((segment, micro)), *gradients)
         return None if self.first and segment == 0 else flow
 
     def free_activation(self, segment: int, micro: int) -> None:
@@ -283,15 +287,15 @@ class MindSporeStage(
     def restore_activation(self, segment: int, micro: int, x: ms.Tensor | None) -> None:
         """Put ``x`` in place of the segment's input (the top of its stack) that is saved for a
         micro-batch; None frees it."""
-        kept, at = self.kept[segment, micro], self.tapes[segment].kept.index(0)
-        self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
+        kept, at = self.saved_tensors[segment, micro], self.tapes[segment].kept.index(0)
+        self.saved_tensors[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
         """Compute the last segment's mean loss of a micro-batch saved by `loss`, and add the
         gradients of ``share`` times it to the sums. Return the loss, not times ``share``, and the
         gradients of the stack before the segment, or None if it takes the samples."""
         found = self.backward_cells[self.last_segment](
-            *self.kept.pop((self.last_segment, micro)), self.scalar(share)
+            *self.saved_tensors.pop((self.last_segment, micro)), self.scalar(share)
         )
         loss, *flow = self._pop_final_states(self.last_segment, micro, found)
         return loss, None if self.first and self.last_segment == 0 else tuple(flow)
@@ -304,7 +308,9 @@ class MindSporeStage(
     def saved_activation_bytes(self) -> int:
         """Return the bytes of the tensors saved for backward passes, each tensor counted once. They
         omit what compiled graphs allocate."""
-        kept = {id(t): t.nbytes for held in self.kept.values() for t in held if t is not None}
+        kept = {
+            id(t): t.nbytes for held in self.saved_tensors.values() for t in held if t is not None
+        }
         return sum(kept.values())
 
     def measure_memory(self, batch: Any = None) -> MemoryUsage:
@@ -386,7 +392,7 @@ class MindSporeStage(
 
     def zero_grad(self) -> None:
         """Set the gradient sums to zero in place, and free all saved activations."""
-        self.kept.clear()
+        self.saved_tensors.clear()
         if self.parameters:
             self.zero_sums()
 

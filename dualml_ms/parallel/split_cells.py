@@ -111,10 +111,10 @@ class Backward(nn.Cell):
     def plan_recomputation(self, part: ModelPart, tape: SegmentTape) -> None:
         """Set for each layer ``recomputed_span``, the number of the span to recompute that ends
         with it (−1: none), and ``inside``, the place of its saved value among those that a
-        recomputation gives (0: not inside). Set ``stretches``, the cells of the spans, and
+        recomputation gives (0: not inside). Set ``spans``, the cells of the spans, and
         ``entries``, the places of their inputs."""
         n = len(part.order)
-        self.stretches = [
+        self.spans = [
             LayerBlock(part, replace(some, recomputed=False)) for some in tape.recomputed_spans
         ]
         self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
@@ -129,7 +129,7 @@ class Backward(nn.Cell):
         """Recompute span ``number`` from its inputs among the saved values ``tape``, but not before
         the gradient ``flow`` is known; return the stack before its first layer and after each of
         its layers."""
-        block, values = self.stretches[number], ()
+        block, values = self.spans[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)
         return block.walk(values, masks[block.first_mask : block.first_mask + block.dropouts])

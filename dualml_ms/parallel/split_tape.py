@@ -25,7 +25,7 @@ class SegmentTape:
 
     Args:
         wanted: whether the gradient of the segment's input is needed.
-        stretches: the spans of the part, recomputed or not.
+        spans: the spans of the part, recomputed or not.
 
     Attributes:
         first: the first layer of the backward pass, whose input needs no gradient; −1 if the
@@ -38,13 +38,13 @@ class SegmentTape:
         entries: for each of them the numbers of its input values.
     """
 
-    def __init__(self, part: ModelPart, wanted: bool, stretches: Sequence[LayerSpan] = ()) -> None:
+    def __init__(self, part: ModelPart, wanted: bool, spans: Sequence[LayerSpan] = ()) -> None:
         kinds = [type(layer) for _, layer in part.layers]
         weighted = [i for i, cell in enumerate(part.order) if cell.trainable_params()]
         self.first = -1 if wanted else min(weighted, default=len(kinds))
         self.slopes = tuple(SLOPES.get(kind, LAYER) for kind in kinds)
         self.flat = tuple(kind is Flatten for kind in kinds)
-        begins = {i: s.layers.start for s in stretches if s.recomputed for i in layer_range(s)}
+        begins = {i: s.layers.start for s in spans if s.recomputed for i in layer_range(s)}
         self.top_numbers = [i if slope == LAYER else i + 1 for i, slope in enumerate(self.slopes)]
         for i in range(len(self.top_numbers)):
             while self.top_numbers[i] > begins.get(i, 0) and self.flat[self.top_numbers[i] - 1]:
@@ -53,7 +53,7 @@ class SegmentTape:
         used = {i for i in cells if i >= self.first}
         inside = {i for i in used if i in begins and self.top_numbers[i] > begins[i]}
         self.recomputed_spans = [
-            s for s in stretches if s.recomputed and not inside.isdisjoint(layer_range(s))
+            s for s in spans if s.recomputed and not inside.isdisjoint(layer_range(s))
         ]
         stacks = value_numbers(part)
         self.entries = [stacks[s.layers.start][-s.input_count :] for s in self.recomputed_spans]

@@ -197,7 +197,7 @@ def simplify(graph: Graph) -> None:
     for node in graph.nodes:
         if (
             node.target in INPLACE_VARIANTS
-            and same_layout(node, node.args[0])
+            and same_node_layout(node, node.args[0])
             and is_last_read(node.args[0], last, order[node])
         ):
             node.target = INPLACE_VARIANTS[node.target]
@@ -238,7 +238,7 @@ def is_view(node: Node) -> bool:
     return schema is not None and any(value.alias_info for value in schema.returns)
 
 
-def same_layout(node: Node, other: Any) -> bool:
+def same_node_layout(node: Node, other: Any) -> bool:
     """Return whether both nodes are tensors of one shape, type and strides; False if ``other`` is
     no node."""
     if not isinstance(other, Node):

@@ -28,12 +28,13 @@ def aggregate(
     passed = list(tensors)
     out = getattr(module, target)(watched, passed, *more, **options.get("how", {}))
     kept = {
-        f"before/{i}": t.detach().numpy().copy() for i, t in enumerate(entries(tensors, passed))
+        f"before/{i}": t.detach().numpy().copy()
+        for i, t in enumerate(entries_after_call(tensors, passed))
     }
     return {**read_tensors(out, copy_to_array, target), **kept}
 
 
-def entries(tensors: list[torch.Tensor], passed: Any) -> list[torch.Tensor]:
+def entries_after_call(tensors: list[torch.Tensor], passed: Any) -> list[torch.Tensor]:
     """Return, for each place of ``tensors``, the tensor in the list ``passed`` at that place, after
     a call that got the list: an empty tensor where the list has become shorter, the old one where
     something else than a tensor stands."""

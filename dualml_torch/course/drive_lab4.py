@@ -53,7 +53,7 @@ def parameters(stage: Any) -> Any:
     return [(n.rpartition(".")[2], p) for n, p in stage.named_parameters()]
 
 
-def changed(arrays: Arrays, given: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def changed_inputs(arrays: Arrays, given: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return as ``changed/NAME`` the tensors that a student's function got and that now differ from
     the input ``arrays``."""
     after = {name: t.detach().numpy().copy() for name, t in given.items()}
@@ -89,7 +89,7 @@ def stages(
         elif comm.rank == 1:
             out[f"{step}/none"] = np.ones(())
         out |= {f"{step}/{n}": t.detach().numpy().copy() for n, t in parameters(stage)}
-        out |= changed(arrays, given)
+        out |= changed_inputs(arrays, given)
     return out
 
 
@@ -110,5 +110,5 @@ def layer(
         "x": read_tensor(back, copy_to_array, backward),
         "weight": read_attribute(made, "weight_grad", copy_to_array, backward),
         "bias": read_attribute(made, "bias_grad", copy_to_array, backward),
-        **changed(arrays, given),
+        **changed_inputs(arrays, given),
     }

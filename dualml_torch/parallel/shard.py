@@ -150,7 +150,7 @@ def lay_out_vectors(
     """Allocate vectors of zeros, float32 or ``lower`` as the layout says; return them, and each
     parameter's view into them by name. Vectors in one buffer slot share memory."""
     kind = lower if how.low_precision else torch.float32
-    memory = [torch.zeros(size, dtype=kind, device=device) for size in how.memory]
+    memory = [torch.zeros(size, dtype=kind, device=device) for size in how.buffer_lengths]
     vectors, places = [], {}
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
         vector = memory[how.slot_of(number)][:length]

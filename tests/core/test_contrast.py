@@ -230,12 +230,12 @@ def test_the_arm_without_the_slow_node() -> None:
         "also-slow": arm(world_size=2, slow={"latency_s": 0.1}),
         "four": arm(world_size=4),
     }
-    assert ConfigDiff(arms).without_slow_node("slow") == "longer"
+    assert ConfigDiff(arms).arm_without_straggler("slow") == "longer"
     arms["healthy"] = arm(world_size=2)
-    assert ConfigDiff(arms).without_slow_node("slow") == "healthy"
-    assert ConfigDiff(arms).without_slow_node("slow", where="longer".__eq__) == "longer"
+    assert ConfigDiff(arms).arm_without_straggler("slow") == "healthy"
+    assert ConfigDiff(arms).arm_without_straggler("slow", where="longer".__eq__) == "longer"
     del arms["healthy"], arms["longer"]
-    assert ConfigDiff(arms).without_slow_node("slow") is None
+    assert ConfigDiff(arms).arm_without_straggler("slow") is None
 
 
 DEALT = {"partition": {"name": "label_shards", "shards": 2}}
@@ -298,7 +298,7 @@ def test_the_arms_of_the_labs_find_the_same_partners_as_their_validated_selves()
         assert typed.flat_configs == stored.flat_configs
         for name, each in experiment.arms.items():
             if each.slow is not None:
-                base = typed.without_slow_node(name)
+                base = typed.arm_without_straggler(name)
                 assert base is None or experiment.arms[base].slow is None
 
 

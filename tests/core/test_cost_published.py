@@ -26,7 +26,7 @@ from dualml.planning.cost import (
 )
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.predict import Prediction
-from dualml.planning.cost.published import PublishedTime, curves, summary, tables
+from dualml.planning.cost.published import PublishedTime, curves, median_and_max, tables
 from dualml.planning.cost.request import CostRequest, schedule_grids
 from dualml.report import published as page
 
@@ -58,7 +58,7 @@ WORDS = ("repository", "commit", "licence", "text")
 def percent(errors: Mapping[PublishedTime, float]) -> tuple[int, int] | None:
     if not errors:
         return None
-    median, worst = summary([*errors.values()])
+    median, worst = median_and_max([*errors.values()])
     return math.ceil(100 * median), math.ceil(100 * worst)
 
 
@@ -110,7 +110,7 @@ def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
 def test_the_formula_that_is_used_is_the_better_one(name: str, other: str) -> None:
     """The formula in use fits better, from 16 MiB on: messages that long use one protocol."""
     used, instead = (
-        summary(
+        median_and_max(
             [e for p, e in curves()[name].errors_by_part(s).ranks.items() if p.nbytes >= page.LARGE]
         )
         for s in ("", other)

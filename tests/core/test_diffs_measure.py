@@ -144,7 +144,7 @@ def test_judge_needs_both_sides() -> None:
 
 
 def test_a_distance_that_sees_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "distance", lambda a, b: 0.0)
+    monkeypatch.setattr(compare, "array_distance", lambda a, b: 0.0)
     with pytest.raises(AssertionError):
         test_see_tells_the_kinds_apart("value")
 

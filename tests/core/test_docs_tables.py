@@ -12,7 +12,7 @@ from docs_scripts import DOCS, load_script
 from dualml.common.errors import UserError
 from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.cost.published import curves
-from dualml.planning.cost.published import summary as collective_summary
+from dualml.planning.cost.published import median_and_max as collective_summary
 from dualml.report.draw import standalone
 from dualml.report.published import figure
 

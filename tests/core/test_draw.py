@@ -91,7 +91,7 @@ AXES = {
     "log2": Axis(scale="log2"),
     "symlog": Axis(scale="symlog", low=0),
     "hidden": Axis(hidden=True),
-    "ends": Axis(low=0, high=3, whole=True),
+    "ends": Axis(low=0, high=3, integer_ticks=True),
     "names": Axis(names=("a", "b", "c"), beside=("1", "2", "3")),
     "ticks": Axis(ticks=[(1, "one"), (2, "two")]),
     "flipped": Axis(flip=True, grid=False),

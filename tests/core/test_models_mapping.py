@@ -9,7 +9,7 @@ import pytest
 
 from dualml.common.errors import UserError
 from dualml.parity.models.layers import pair_modules
-from dualml.parity.models.mapping import guess_initial_value, match_tensors
+from dualml.parity.models.mapping import find_tied_value, match_tensors
 from dualml.parity.models.partners import (
     Pairing,
     Tensor,
@@ -184,8 +184,8 @@ def test_a_table_of_one_side_begins_like_one_that_is_tied_and_a_vector_by_itself
     first = tensors({"embedding.weight": (9, 4), "norm.weight": (4,)})
     arrays = {one.name: np.full(one.shape, 2.0) for one in first}
     table, vector = tensors({"head.weight": (9, 4), "norm.bias": (4,)})
-    assert guess_initial_value(table, first, arrays) is arrays["embedding.weight"]
-    assert guess_initial_value(vector, first, arrays) is None
+    assert find_tied_value(table, first, arrays) is arrays["embedding.weight"]
+    assert find_tied_value(vector, first, arrays) is None
 
 
 def test_a_change_is_its_own_way_back() -> None:

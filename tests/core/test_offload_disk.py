@@ -51,7 +51,7 @@ def test_what_is_given_is_taken_again(
     rounds = 200
     for turn in range(rounds):
         order = list(range(len(LENGTHS)))[:: -1 if turn % 2 else 1]
-        own.prefetch(order)
+        own.set_acquire_order(order)
         for number in order:
             array = own.acquire(number)
             assert len(array) == LENGTHS[number]
@@ -74,10 +74,10 @@ def test_looks_out_of_order_are_right(tmp_path: Path, thread: ThreadPoolExecutor
     for number in range(len(LENGTHS)):
         own.acquire(number)[...] = number
         own.release()
-    own.prefetch([0, 1, 2])
+    own.set_acquire_order([0, 1, 2])
     for number in (0, 3, 1, 1, 2, 0):
         assert (own.acquire(number) == number).all()
-    own.prefetch([2, 3])
+    own.set_acquire_order([2, 3])
     assert (own.acquire(2) == 2).all()
     own.close()
 

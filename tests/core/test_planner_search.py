@@ -113,7 +113,7 @@ def test_the_winner_is_the_fastest_that_fits() -> None:
 
 def test_the_front_is_what_nothing_beats() -> None:
     found = search_layouts(make_request("gpt3-6.7b", devices=16))
-    rows = found.front
+    rows = found.front_rows
     assert (np.diff(found.peak_memory[rows]) > 0).all()
     assert (np.diff(found.update_seconds[rows]) < 0).all()
     for row in range(len(found.layouts)):
@@ -121,7 +121,7 @@ def test_the_front_is_what_nothing_beats() -> None:
             found.update_seconds[rows] <= found.update_seconds[row]
         )
         assert better.any()
-    assert found.front[-1] == int(np.lexsort((found.peak_memory, found.update_seconds))[0])
+    assert found.front_rows[-1] == int(np.lexsort((found.peak_memory, found.update_seconds))[0])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_seconds_of_a_search(devices: int, limit_s: float, options: dict[str, An
     for model in ("gpt3-175b", "llama3-405b"):
         start = time.perf_counter()
         found = search_layouts(make_request(model, devices=devices, **options))
-        _ = found.best_row, found.front, found.bounds, found.describe(10)
+        _ = found.best_row, found.front_rows, found.bounds, found.describe(10)
         assert time.perf_counter() - start < limit_s
 
 

@@ -54,21 +54,21 @@ def test_a_trial_announces_itself_once_and_says_how_far_it_is(
 def test_what_is_left_is_told_from_the_same_backend() -> None:
     keys = [(arm, backend, 0) for arm in ("one", "two") for backend in ("quick", "slow")]
     left = RemainingTime(dict(zip(keys, (1.0, 1.0, 4.0, 4.0), strict=True)))
-    assert left.seconds() is None
+    assert left.seconds_left() is None
     for key, seconds in zip(keys[:2], (2.0, 30.0), strict=True):
         left.start(key)
         left.since -= seconds
         left.end(key)
         if key is keys[0]:  # nothing is known of the slow one yet
-            assert left.seconds() == pytest.approx(2.0 * (1 + 4 + 4), abs=0.1)
-    assert left.seconds() == pytest.approx(8.0 + 120.0, abs=0.1)
+            assert left.seconds_left() == pytest.approx(2.0 * (1 + 4 + 4), abs=0.1)
+    assert left.seconds_left() == pytest.approx(8.0 + 120.0, abs=0.1)
     left.start(keys[2])
     left.since -= 100.0  # longer than it was told
-    assert left.seconds() == pytest.approx(120.0, abs=0.1)
+    assert left.seconds_left() == pytest.approx(120.0, abs=0.1)
     left.end(keys[2])
     left.start(keys[3])
     left.end(keys[3])
-    assert left.seconds() == 0.0
+    assert left.seconds_left() == 0.0
 
 
 def test_ranks_that_share_cores_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:

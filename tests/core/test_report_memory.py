@@ -199,7 +199,7 @@ def test_older_folders_have_none_of_it(tmp_path: Path) -> None:
 def test_the_figure_has_a_bar_for_every_part(tmp_path: Path) -> None:
     run = load([make_run(tmp_path)])
     (figure,) = page_parts.evidence_figures(run, "device_memory", Messages("en"))
-    assert {key.name for key in figure.keys} == {"weights", "gradients", "state", "activations"}
+    assert {key.name for key in figure.entries} == {"weights", "gradients", "state", "activations"}
     assert "adam torch 7" in figure.alt
 
 

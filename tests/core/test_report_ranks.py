@@ -53,7 +53,7 @@ def cells(made: Table, *texts: str) -> list[str]:
 def test_arms_are_held_against_the_right_ones(folder: Path) -> None:
     run = load([folder])
     assert run.main_arms() == ["single", "all-reduce-n2", "ring-n2"]
-    assert run.contrast.without_slow_node("slow-ring") in ("ring-n2", "base-ring")
+    assert run.contrast.arm_without_straggler("slow-ring") in ("ring-n2", "base-ring")
     assert ranks.handicap(run, "slow-ring") == "compute"
     assert ranks.handicap_text(run, "slow-late", EN) == "rank 1: computing × 4, from update 51 on"
     assert machine.oversubscribed_backends(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
@@ -66,7 +66,7 @@ def test_a_base_of_another_length_is_better_than_none(tmp_path: Path) -> None:
 
     arms = ["single", "base-ring", "slow-ring"]
     run = load([fake_ranks.make_run(tmp_path, arms=arms, change=longer)])
-    assert run.contrast.without_slow_node("slow-ring") == "base-ring"
+    assert run.contrast.arm_without_straggler("slow-ring") == "base-ring"
 
 
 def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
     html = render([folder])[0].read_text("utf-8")
     assert "gossip" in html
     made = {f.name: f for f in blocks(folder, Figure)}
-    keys = {key.name: key for key in made["collectives"].keys if key.kind == "series"}
+    keys = {key.name: key for key in made["collectives"].entries if key.kind == "series"}
     assert keys["gossip"].color
     assert keys["gossip"].marker
     assert keys["gossip"].color not in {k.color for n, k in keys.items() if n != "gossip"}

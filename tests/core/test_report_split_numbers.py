@@ -158,9 +158,10 @@ def test_median_update_and_its_messages(folder: Path) -> None:
     assert waited == pytest.approx([LINK.seconds(1, 131072)] * len(waited))
     assert {r[1] for r in told if r[2] == "F" and r[0] == 1} == {"1F0", "1F1", "1F2", "1F3"}
     (both,) = run.select("mesh", "torch")
-    assert events.collectives(both, 0)["forward"].nbytes == 512 * 1024
-    assert events.collectives(both, 0).keys() == {"forward"}  # nobody wants the samples' gradient
-    assert events.collectives(both, 2)["backward"].calls == 8
+    assert events.collective_calls(both, 0)["forward"].nbytes == 512 * 1024
+    # Nobody wants the samples' gradient.
+    assert events.collective_calls(both, 0).keys() == {"forward"}
+    assert events.collective_calls(both, 2)["backward"].calls == 8
 
 
 def test_bubble(folder: Path) -> None:
@@ -284,4 +285,4 @@ def test_how_an_arm_is_called(folder: Path) -> None:
     assert told["mesh"] == "by layer in 2, inside in 2, 1F1B, m = 4"
     assert told["rpc"] == "by layer in 2, RPC"
     assert splits.by_name["gpipe"].describe(zh) == "按层 2 段、GPipe、m = 4"
-    assert run.contrast.without_slow_node("slow-piped") == "one-4"
+    assert run.contrast.arm_without_straggler("slow-piped") == "one-4"

@@ -24,17 +24,17 @@ class Switchboard:
     failed."""
 
     def __init__(self) -> None:
-        self.lines: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
+        self.queues: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
         self.lock = threading.Lock()
         self.failed = threading.Event()
         #: Rank in the world → bytes that it has put into queues; only that rank writes its entry.
         self.bytes_sent: dict[int, int] = defaultdict(int)
 
-    def line(self, *key: Any) -> queue.Queue[Any]:
+    def queue_for(self, *key: Any) -> queue.Queue[Any]:
         """Return the queue of a key (group, sender, receiver and perhaps a tag), creating it on
         first use."""
         with self.lock:
-            return self.lines[key]
+            return self.queues[key]
 
 
 def tag_suffix(tag: int) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ class ThreadCommunicator(Communicator):
         me = self.ranks[self.rank]
         for peer, x in send.items():
             self.switchboard.bytes_sent[me] += x.nbytes
-            self.switchboard.line(self.ranks, me, self.ranks[peer]).put(np.array(x))
+            self.switchboard.queue_for(self.ranks, me, self.ranks[peer]).put(np.array(x))
         return {
             peer: self._receive((self.ranks, self.ranks[peer], me), peer, like)
             for peer, like in receive.items()
@@ -148,7 +148,7 @@ class ThreadCommunicator(Communicator):
     def _isend_tagged(self, x: Any, peer: int, tag: int) -> EngineWork:
         """Put a copy of ``x`` into the queue of ``peer`` and ``tag``; return a completed handle."""
         key = (self.ranks, self.ranks[self.rank], self.ranks[peer], *tag_suffix(tag))
-        self.switchboard.line(*key).put(np.array(x))
+        self.switchboard.queue_for(*key).put(np.array(x))
         return EngineWork(lambda: x, lambda: True)
 
     def _irecv_tagged(self, buffer: Any, peer: int | None, tag: int) -> EngineWork:
@@ -173,7 +173,7 @@ class ThreadCommunicator(Communicator):
 
     def _first_ready(self, keys: Iterable[Any]) -> Any:
         """Return the first of these queue keys whose queue has a message, or None if none has."""
-        return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
+        return next((key for key in keys if not self.switchboard.queue_for(*key).empty()), None)
 
     def _wait_for(self, find: Callable[[], Any], whom: str) -> Any:
         """Poll ``find`` until its result is not None, and return it; raise `CommunicationError` at
@@ -194,7 +194,7 @@ class ThreadCommunicator(Communicator):
         """Wait for the next message in the queue ``key`` and return it. Raise `CommunicationError`
         at the timeout, if a rank has failed, or if the message has another shape or dtype than
         ``like`` (None: no check). ``peer`` names the sender in errors."""
-        line, waited = self.switchboard.line(*key), 0.0
+        line, waited = self.switchboard.queue_for(*key), 0.0
         while True:
             try:
                 got = line.get(timeout=POLL_S)
@@ -222,9 +222,9 @@ class ThreadCommunicator(Communicator):
             for r in others:
                 self._receive((self.ranks, "in", self.ranks[r]), r)
             for r in others:
-                self.switchboard.line(self.ranks, "out", self.ranks[r]).put(None)
+                self.switchboard.queue_for(self.ranks, "out", self.ranks[r]).put(None)
         else:
-            self.switchboard.line(self.ranks, "in", me).put(None)
+            self.switchboard.queue_for(self.ranks, "in", me).put(None)
             self._receive((self.ranks, "out", me), 0)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:

@@ -115,7 +115,7 @@ def bind_to_vectors(arrays: Params, how: FlatLayout) -> list[Array]:
     """Replace each array by a view into new zero-filled vectors of this layout; return the
     vectors."""
     shapes = {name: a.shape for name, a in arrays.items()}
-    memory = [np.zeros(size) for size in how.memory]
+    memory = [np.zeros(size) for size in how.buffer_lengths]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
         vector = memory[how.slot_of(number)][:length]

@@ -48,7 +48,7 @@ class NumpyTraining(
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
         #: Samples of the last gradient, and their final states.
-        self.ended = list[tuple[Array, Params]]()
+        self.final_states = list[tuple[Array, Params]]()
 
     @property
     def precision_policy(self) -> Implementation:
@@ -60,7 +60,7 @@ class NumpyTraining(
         updated but running statistics. With loss scaling it is the gradient of the scaled loss
         times ``factor``; without, ``factor`` is ignored and left to the caller."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
-        mean, states = 0.0, self.ended
+        mean, states = 0.0, self.final_states
         states.clear()
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             drawn = self.draw_extra_inputs(part)
@@ -92,7 +92,7 @@ class NumpyTraining(
         """Apply update ``step`` with gradients of the scaled loss. An update whose gradients are
         not finite is skipped under loss scaling; carried hidden states are stored either way."""
         if self.hidden is not None:
-            for part, states in self.ended:
+            for part, states in self.final_states:
                 self.hidden.store_final_states(part, states)
         finite = self.scaler is None or all(np.isfinite(g).all() for g in gradients.values())
         gradients = self.unscale_gradients(gradients)

@@ -173,7 +173,7 @@ def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
     tenths = Counter(min(9, int(share * 10)) for share in shares)
     bars = [Bar(t, tenths[t], SeriesId(), text=str(tenths[t])) for t in range(10)]
     names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
-    x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
+    x, y = Axis(words("grade.students"), low=0, integer_ticks=True), Axis(names=names, grid=False)
     caption = words("grade.overview.points_caption")
     yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
 

@@ -47,7 +47,8 @@ def write_csv(results: Results, path: Path, words: Messages) -> None:
 
 
 def column_name(file: str, entry: Mapping[str, Any]) -> str:
-    """Return a requirement's name as in a rubric: ``optim_torch:adam.update``."""
+    """Return a requirement's name as rubrics have it: the file without ``.py``, a colon and the
+    ``name`` of ``entry``, as ``optim_torch:adam.update``."""
     return f"{file.removesuffix('.py')}:{entry['name']}"
 
 

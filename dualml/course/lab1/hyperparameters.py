@@ -103,7 +103,7 @@ def cast_hyperparameters(h: Mapping[str, Any], number: Number) -> dict[str, Any]
     return {name: cast_value(value) for name, value in h.items()}
 
 
-def plan_of(options: Mapping[str, Any], step: int, name: str) -> Mapping[str, Any]:
+def optimizer_entry(options: Mapping[str, Any], step: int, name: str) -> Mapping[str, Any]:
     """Return the entry of ``optimizers`` in a call's options that updates parameter ``name`` in
     update ``step``, from 1: its ``names``, ``hyper``, ``first`` and ``last`` update. Without such
     an entry the call has one optimizer, with ``hyper`` and ``first`` 1."""
@@ -116,13 +116,16 @@ def plan_of(options: Mapping[str, Any], step: int, name: str) -> Mapping[str, An
 def first_update(options: Mapping[str, Any], step: int, name: str) -> int:
     """Return the first update of the optimizer that updates parameter ``name`` in update
     ``step``."""
-    return int(plan_of(options, step, name)["first"])
+    return int(optimizer_entry(options, step, name)["first"])
 
 
 def settings_of(options: Mapping[str, Any], step: int, name: str) -> dict[str, Any]:
     """Return the hyperparameters of parameter ``name`` in update ``step``, from 1, by a call's
     options: those of its optimizer, of its group and of the update."""
-    used = {**plan_of(options, step, name)["hyper"], **options.get("groups", {}).get(name, {})}
+    used = {
+        **optimizer_entry(options, step, name)["hyper"],
+        **options.get("groups", {}).get(name, {}),
+    }
     if "rates" in options:
         used["lr"] = options["rates"][step - 1]
     if "settings" in options:

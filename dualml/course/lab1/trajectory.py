@@ -22,7 +22,7 @@ from dualml.course.lab1.rules import Rule, gd, sgd
 from dualml.course.places import flags_at
 
 #: Flags of a setting, after the #, that is read from the first group or from the start for all.
-OF_FIRST = ("first_group#", "settings_of_start#")
+SHARED_SETTING_FLAGS = ("first_group#", "settings_of_start#")
 
 RULES: dict[str, Rule] = {"GD": gd, "SGD": sgd, "Adam": adam}
 
@@ -173,7 +173,7 @@ class Walk:
         elif "first_group#last" in f and self.groups:
             own = dict(list(self.groups.values())[-1])
         else:
-            alike = {flag.partition("#")[2] for flag in f if flag.startswith(OF_FIRST)}
+            alike = {flag.partition("#")[2] for flag in f if flag.startswith(SHARED_SETTING_FLAGS)}
             own = {k: v for k, v in own.items() if k not in alike}
         h = {**base, **own}
         if "betas" in h:

@@ -43,7 +43,7 @@ class RingState:
         self.buffers = [np.zeros(longest, own[0].dtype) for own in self.chunks]
         self.sent = [0] * len(self.chunks)
 
-    def move(self, half: int, step: int, steps: int, flags: Flags) -> None:
+    def exchange_chunks(self, half: int, step: int, steps: int, flags: Flags) -> None:
         """Let every rank send one chunk and receive one.
 
         Args:
@@ -151,7 +151,7 @@ def ring_all_reduce(
     for half in (0, 1):
         begin = int(SKIPPED[half] in flags)
         for step in range(begin, begin + steps[half]):
-            state.move(half, step, steps[half], flags)
+            state.exchange_chunks(half, step, steps[half], flags)
     times = next((WHOLE_TENSORS[name] for name in WHOLE_TENSORS if name in flags), 0)
     out = []
     for r in range(n):

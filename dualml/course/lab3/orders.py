@@ -50,7 +50,7 @@ def equal_changes(
             yield one, other
 
 
-def check_orders_follow_seed(lists: SampleLists) -> Violation | None:
+def check_order_changes_follow_seed(lists: SampleLists) -> Violation | None:
     """Check that no change of a rank's order from one epoch to the next occurs with another seed,
     from the same epoch or from another. Return the first violation, or None."""
     for rank in lists.asked_ranks:

@@ -21,7 +21,7 @@ from dualml.course.exercise import (
 from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, SampleLists, list_types, unpack_lists
 from dualml.course.lab3.mistakes import find_mistake
-from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_orders_follow_seed
+from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_order_changes_follow_seed
 
 #: Number of epochs or seeds that are drawn to test statistical properties.
 STATISTICS_DRAWS = 300
@@ -227,7 +227,7 @@ def function_requirements() -> list[Requirement]:
         PartitionRequirement(
             "partition.order",
             partition,
-            [p.check_unsorted, p.check_epochs_differ, check_orders_follow_seed],
+            [p.check_unsorted, p.check_epochs_differ, check_order_changes_follow_seed],
             ORDERS,
         ),
         PartitionRequirement(

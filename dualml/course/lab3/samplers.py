@@ -13,7 +13,7 @@ from dualml.course.drive_lab3 import LOOPS
 from dualml.course.exercise import Arrays, ExerciseCall, Requirement
 from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, SampleLists, Violation, list_types, unpack_lists
-from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_orders_follow_seed
+from dualml.course.lab3.orders import check_epochs_of_seeds_differ, check_order_changes_follow_seed
 from dualml.course.lab3.partitioning import (
     ORDERS,
     PARTS,
@@ -171,7 +171,7 @@ def sampler_requirements() -> list[Requirement]:
                 p.check_same_samples,
                 p.check_unsorted,
                 p.check_epochs_differ,
-                check_orders_follow_seed,
+                check_order_changes_follow_seed,
             ],
             [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored", *ORDERS],
         ),

@@ -12,7 +12,7 @@ from dualml.course.places import flags_at
 Weigh = Callable[[int, int], Any]
 
 
-def count_samples_of_ranks(sizes: Sequence[int]) -> int:
+def count_ranks_with_samples(sizes: Sequence[int]) -> int:
     """Return how many ranks have samples."""
     return sum(size > 0 for size in sizes)
 
@@ -38,7 +38,7 @@ def gradient_weights(
     return {
         "update_summed": lambda r, q: number(1),
         "update_unweighted": lambda r, q: number(1) / count,
-        "update_unweighted#2": lambda r, q: number(1) / number(count_samples_of_ranks(sizes)),
+        "update_unweighted#2": lambda r, q: number(1) / number(count_ranks_with_samples(sizes)),
         "update_loss_sum": lambda r, q: n[q],
         "update_divided_twice": lambda r, q: share(q) / count,
         "update_sign": lambda r, q: -share(q),
@@ -90,7 +90,9 @@ def loss_weights(sizes: Sequence[int], number: Any) -> Mapping[str, Weigh]:
     total, count = number(sum(sizes)), number(len(sizes))
     return {
         "update_loss_unweighted": lambda r, q: number(1) / count,
-        "update_loss_unweighted#2": lambda r, q: number(1) / number(count_samples_of_ranks(sizes)),
+        "update_loss_unweighted#2": lambda r, q: (
+            number(1) / number(count_ranks_with_samples(sizes))
+        ),
         "update_loss_summed": lambda r, q: number(1),
         "update_loss_scaled": lambda r, q: n[q],
         "update_loss_scaled#2": lambda r, q: n[q] / total * count,

@@ -67,7 +67,7 @@ def parts_of(length: int, flags: Sequence[Flags], prefix: str, parameter: int) -
     return [part_of(length, n, r, prefix, f) for r, f in enumerate(narrowed)]
 
 
-def choose(
+def apply_mistake(
     mistaken: Mapping[str, Callable[[Tensors, int], Any]],
     prefix: str,
     each: Tensors,
@@ -86,7 +86,7 @@ def narrow_by_rank(flags: Flags, n: int) -> list[Flags]:
     return [flags_at(flags, rank=(r, n)) for r in range(n)]
 
 
-def incoming(
+def received_inputs_and_gradients(
     ranks: Sequence[Arrays], flags: Sequence[Flags], number: Number
 ) -> tuple[Tensors, Tensors]:
     """Return all ranks' inputs ``x``, and all ranks' gradients ``g`` of the loss by the output, in
@@ -120,7 +120,7 @@ def column_layer(
     the output ``y``, the input's gradient ``x``, and the gradients ``weight`` and ``bias``."""
     flags = narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    xs, gs = incoming(ranks, flags, number)
+    xs, gs = received_inputs_and_gradients(ranks, flags, number)
     rows = parts_of(len(w), flags, "column_", 0)
     own = parts_of(len(w), flags, "column_", 1)
     terms = [g @ w[s] for g, s in zip(gs, rows, strict=True)]
@@ -131,8 +131,8 @@ def column_layer(
     slopes = parameter_gradients(gs, xs, flags)
     return [
         {
-            "y": choose(MERGED_PARTS, "column_output_", ys, r, here, ys[r]),
-            "x": choose(COMBINED_TERMS, "column_gradient_", terms, r, here, sum(terms)),
+            "y": apply_mistake(MERGED_PARTS, "column_output_", ys, r, here, ys[r]),
+            "x": apply_mistake(COMBINED_TERMS, "column_gradient_", terms, r, here, sum(terms)),
             **slopes[r],
         }
         for r, here in enumerate(flags)
@@ -149,7 +149,7 @@ def row_layer(
     the output ``y``, the input's gradient ``x``, and the gradients ``weight`` and ``bias``."""
     n, flags = len(ranks), narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    xs, gs = incoming(ranks, flags, number)
+    xs, gs = received_inputs_and_gradients(ranks, flags, number)
     columns = parts_of(w.shape[1], flags, "row_", 0)
     within = [b if "row_bias_every_rank" in here else b * 0 for here in flags]
     terms = [x @ w[:, s].T + i for x, s, i in zip(xs, columns, within, strict=True)]
@@ -166,10 +166,10 @@ def row_layer(
         bias = next((t * b for flag, t in times.items() if flag in here), b)
         gathered = "row_gathered" in here or "row_gathered#2" in here
         own = [t + b for t in terms] if gathered else terms
-        total = choose(COMBINED_TERMS, "row_", own, r, here, sum(terms))
+        total = apply_mistake(COMBINED_TERMS, "row_", own, r, here, sum(terms))
         y = total if gathered else total + bias
         y = y / number(n) if "row_mean#2" in here else y
-        back = choose(MERGED_PARTS, "row_gradient_", backs, r, here, backs[r])
+        back = apply_mistake(MERGED_PARTS, "row_gradient_", backs, r, here, backs[r])
         out.append({"y": y, "x": back, **slopes[r]})
     return out
 

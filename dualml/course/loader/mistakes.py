@@ -13,7 +13,7 @@ from dualml.course.loader.runs import Batches, LoaderRun, Resumption, is_equal, 
 Detector = Callable[[LoaderRun], bool]
 
 
-def every_size(run: LoaderRun) -> list[int]:
+def rank_sizes(run: LoaderRun) -> list[int]:
     """Return the ranks' numbers of samples if they are those of each epoch; else an empty list."""
     found = {tuple(len(a) for a in run.rank_samples(*time)) for time in run.times}
     return list(found.pop()) if len(found) == 1 else []
@@ -21,18 +21,18 @@ def every_size(run: LoaderRun) -> list[int]:
 
 def has_size(size: Callable[[LoaderRun], int]) -> Detector:
     """Make a detector of loaders in which every rank has ``size`` samples, not the right number."""
-    return lambda run: size(run) != run.share and every_size(run) == [size(run)] * run.ranks
+    return lambda run: size(run) != run.share and rank_sizes(run) == [size(run)] * run.ranks
 
 
 def is_uneven(run: LoaderRun) -> bool:
     """Return whether the ranks' numbers of samples add up to n but differ."""
-    sizes = every_size(run)
+    sizes = rank_sizes(run)
     return sum(sizes) == run.n and len(set(sizes)) > 1
 
 
 def is_uneven_in_batches(run: LoaderRun) -> bool:
     """Return whether all batches are full, but some ranks have more of them than others."""
-    sizes = every_size(run)
+    sizes = rank_sizes(run)
     return len(set(sizes)) > 1 and all(size % run.batch == 0 for size in sizes)
 
 
@@ -48,7 +48,7 @@ def has_equal_parts(run: LoaderRun) -> bool:
 
 def has_overlap(run: LoaderRun) -> bool:
     """Return whether the numbers of samples are right but some come too often, others never."""
-    return every_size(run) == [run.share] * run.ranks and check_coverage(run) is not None
+    return rank_sizes(run) == [run.share] * run.ranks and check_coverage(run) is not None
 
 
 def is_sorted(run: LoaderRun) -> bool:
@@ -187,7 +187,7 @@ def keeps_position(run: LoaderRun, r: Resumption) -> bool:
     """Return whether the loop after the rest begins in the middle, too."""
     rank, seed, epoch = r.key
     following = run.first[rank, seed, epoch + 1]
-    return is_equal(r.whole, run.first[r.key][r.after :]) or is_equal(
+    return is_equal(r.second_loop, run.first[r.key][r.after :]) or is_equal(
         r.following, following[r.after :]
     )
 
@@ -210,7 +210,7 @@ def round_up(count: int, multiple: int) -> int:
 
 DETECTORS: dict[str, Detector] = {
     "load_unpaired": lambda run: run.unpaired > 0,
-    "load_whole": lambda run: min(every_size(run), default=0) >= run.n,
+    "load_whole": lambda run: min(rank_sizes(run), default=0) >= run.n,
     "load_rank_ignored": has_equal_parts,
     "load_overlap": has_overlap,
     "load_dropped": has_size(lambda run: run.n // run.ranks),

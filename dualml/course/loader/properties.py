@@ -157,7 +157,7 @@ def check_resumption(run: LoaderRun) -> Violation | None:
             ("same loop", r.kept, whole[r.after :]),
             ("rest", r.rest, whole[r.after :]),
             ("rest, set_epoch of this epoch", r.reset, whole[r.after :]),
-            ("second loop", r.whole, whole),
+            ("second loop", r.second_loop, whole),
             ("next epoch", r.following, run.first[rank, seed, epoch + 1]),
         ):
             if not is_equal(seen, right):

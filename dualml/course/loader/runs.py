@@ -24,7 +24,7 @@ class Resumption:
     Attributes:
         key, after: the loop, and the number of batches before the state was taken.
         kept: the rest that the first loader gave after its state was taken.
-        rest, whole: first and second loop of a loader with this state.
+        rest, second_loop: first and second loop of a loader with this state.
         reset, following: loops of another one, after ``set_epoch`` of the same and the next epoch.
         characters: length of the state as JSON.
     """
@@ -33,7 +33,7 @@ class Resumption:
     after: int
     kept: Batches
     rest: Batches
-    whole: Batches
+    second_loop: Batches
     reset: Batches
     following: Batches
     characters: int
@@ -80,7 +80,7 @@ class LoaderRun:
 
     @property
     def seeds(self) -> list[int]:
-        """All seeds, in their order."""
+        """The seeds with which loaders were made, each once, in the order of ``first``."""
         return list(dict.fromkeys(seed for _, seed, _ in self.first))
 
     @property
@@ -178,7 +178,7 @@ def read_resumptions(call: ExerciseCall, arrays: Arrays) -> list[Resumption]:
             after,
             kept=loops["kept"][i],
             rest=loops["rest"][i],
-            whole=loops["whole"][i],
+            second_loop=loops["whole"][i],
             reset=loops["reset"][i],
             following=loops["next"][i],
             characters=int(arrays["state"][i]),

@@ -43,10 +43,12 @@ def train_with_server(
                 f"{step}/weight_gradient": join_weights(gradients[r]),
             }
             if "updated_between" in here:
-                move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), here, number)
+                update_parameters(
+                    now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), here, number
+                )
         if "updated_between" not in here:
             used = dict.fromkeys(words, words[trainers[-1]]) if "words_of_last#2" in here else asked
-            move(now, used, gradients, options, len(trainers), here, number)
+            update_parameters(now, used, gradients, options, len(trainers), here, number)
         out[0] |= {f"{step}/table": now["table"], f"{step}/weights": join_weights(now)}
     return list(out)
 
@@ -70,7 +72,7 @@ def differentiate(
     return loss, {"table": of_rows.reshape(-1, options["width"]), **of_weights}
 
 
-def move(
+def update_parameters(
     now: dict[str, Any],
     words: Mapping[int, Any],
     gradients: Mapping[int, Any],

@@ -11,7 +11,7 @@ from dualml.common.tagged_union import TaggedUnion
 from dualml.experiment.arm import settings as types
 from dualml.experiment.arm.infer import infer_kind
 from dualml.experiment.models import RecurrentSettings
-from dualml.experiment.offload_checks import with_default_units, zero_stage
+from dualml.experiment.offload_checks import unit_stage, with_default_units
 from dualml.experiment.split import AnySplit
 from dualml.experiment.zero_checks import sharding_of
 from dualml.parallel.aggregation import NATIVE, REPLICAS
@@ -235,6 +235,6 @@ class Arm(TaggedUnion):
     def sharding(self) -> Sharding:
         """Sharding of an arm with ``zero`` or ``offload``; with neither, an object of stage 0 that
         stands for no sharding."""
-        stage = self.zero if self.offload is None else zero_stage(self.zero, self.offload)
+        stage = self.zero if self.offload is None else unit_stage(self.zero, self.offload)
         own = sharding_of(stage, self.zero_reduce, self.zero_lower, self.aggregation)
         return own if self.offload is None else with_default_units(own, self.aggregation)

@@ -33,8 +33,8 @@ class MethodTraining(Training, ActivationCapture):
             a trial can be resumed.
         processes: number of processes that the engine reports.
         groups: kind of group → ranks of each group, if the engine forms groups.
-        prepared: samples of a full global batch, if the engine's own loader distributes them in
-            `steps_from_loader`; else 0.
+        full_batch_size: samples of a full global batch, if the engine's own loader distributes them
+            in `steps_from_loader`; else 0.
         skips: updates that the engine has skipped; engines that may skip updates report them in
             `state`.
         gathered: number of updates in the weights that `gather` collected last; -1: none.
@@ -44,7 +44,7 @@ class MethodTraining(Training, ActivationCapture):
     is_resumable: bool = True
     processes: int = 1
     groups: Mapping[str, Sequence[Sequence[int]]] = {}
-    prepared: int = 0
+    full_batch_size: int = 0
     skips: SkippedUpdates
     gathered: int = -1
 
@@ -87,7 +87,8 @@ class MethodTraining(Training, ActivationCapture):
         self, batches: Sequence[Array], first: int
     ) -> Iterator[tuple[Array, Any]]:
         """Make an update for each of these global batches, the first of them number ``first``, on
-        this rank's part as the engine's loader gives it. Only methods with ``prepared`` have it.
+        this rank's part as the engine's loader gives it. Only methods with a ``full_batch_size``
+        have it.
 
         Returns:
             For each batch, this rank's part as positions (n,), and the lazy loss.
@@ -222,7 +223,7 @@ class EngineDataParallel(EngineTrainer):
         yield
         self.comm.barrier()
 
-    def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
+    def engine_evaluate(self, x: Array, y: Array) -> Array | None:
         """Evaluate by the engine's own means, see `MethodTraining.engine_evaluate`; None if it has
         none."""
         return self.model.engine_evaluate(x, y)

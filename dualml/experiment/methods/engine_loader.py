@@ -30,7 +30,7 @@ class EngineLoaderParallel(EngineDataParallel):
         (this rank's lazy loss, its share of the batch); raise `TrialError` if a rank would have no
         samples."""
         whole, lazy = [join_parts(batch) for batch in batches], list[Any]()
-        full = self.model.prepared
+        full = self.model.full_batch_size
         for step, batch in enumerate(whole, start=first):  # all ranks alike, before one waits
             self.check_parts(slice_lengths(len(batch), self.size, full), step)
         self.loaded_samples = {}
@@ -54,5 +54,5 @@ def make_data_parallel(
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.
     """
-    kind = EngineLoaderParallel if model.prepared else EngineDataParallel
+    kind = EngineLoaderParallel if model.full_batch_size else EngineDataParallel
     return kind(backend, model, comm, info)

@@ -43,7 +43,7 @@ class Progress:
     counts: dict[str, Count] = field(default_factory=dict)
 
 
-def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
+def parse_progress(metadata: Mapping[str, str], path: Path) -> Progress:
     """Return the progress that the metadata of the checkpoint file ``path`` hold; the file is not
     read.
 
@@ -106,7 +106,7 @@ def load_checkpoint(
     parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
     with open_tensors(path, FAULT) as file:
-        progress = progress_of(file.metadata(), path)
+        progress = parse_progress(file.metadata(), path)
         for key in file.keys():  # noqa: SIM118 - not a dictionary
             kind, _, name = key.partition("/")
             if kind in parts:

@@ -135,7 +135,7 @@ def find_logs(folder: Path) -> list[Path]:
     return [path for _, path in sorted((int(m[1]), path) for m, path in ranks if m)]
 
 
-def rank_files(run: Path) -> Iterator[Path]:
+def iter_rank_paths(run: Path) -> Iterator[Path]:
     """Yield all files and folders of a run's trials whose names begin with ``rank``: records, logs,
     measurements of ranks; in no order."""
     return run.glob("trials/*/*/*/rank*")

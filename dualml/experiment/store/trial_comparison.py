@@ -131,7 +131,7 @@ class Serial(TrialComparison):
         return {**key, **self.describe_result()}
 
 
-def specify(found: TrialComparison, kind: type[C], **values: Any) -> C:
+def convert_comparison(found: TrialComparison, kind: type[C], **values: Any) -> C:
     """Return a copy of ``found`` as a comparison of type ``kind``, with other values of some
     attributes."""
     return kind(**{**vars(found), **values})

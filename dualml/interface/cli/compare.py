@@ -16,7 +16,7 @@ from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.words import Messages
 from dualml.interface.cli.answer_terminal import print_page
 from dualml.interface.cli.compare_models import (
-    MatchingOptions,
+    ComparisonOptions,
     ModelComparisonOptions,
     SideOptions,
     compare_models,
@@ -51,7 +51,7 @@ def compare(
     runs: RunComparisonOptions,
     models: ModelComparisonOptions,
     sides: SideOptions,
-    matching: MatchingOptions,
+    matching: ComparisonOptions,
     output: OutputOptions,
 ) -> None:
     """Compare two runs, two traces, two dumps of other tools, or two models: a port, a
@@ -100,7 +100,7 @@ def compare_traces_or_models(
     b: str,
     models: ModelComparisonOptions,
     sides: SideOptions,
-    matching: MatchingOptions,
+    matching: ComparisonOptions,
     seeds: list[int],
 ) -> Comparison:
     """Compare two folders of traces or dumps, or two models.
@@ -153,7 +153,7 @@ def operand_error(a: str, b: str) -> UserError:
 
 
 def refuse_options(
-    options: dict[str, Any], option_kind: str, a: str, b: str, subject_kind: str
+    options: dict[str, Any], applies_to: str, a: str, b: str, operand_kind: str
 ) -> None:
     """Raise `UserError` if an option was given that does not apply to the kind of A and B.
 
@@ -164,7 +164,7 @@ def refuse_options(
         subject_kind: the kind of the two operands.
     """
     if wrong := [word for word, value in options.items() if value not in (None, [])]:
-        raise UserError(f"{', '.join(wrong)}: of {option_kind}; {a} and {b} are {subject_kind}")
+        raise UserError(f"{', '.join(wrong)}: of {applies_to}; {a} and {b} are {operand_kind}")
 
 
 def model_builders(path: Path) -> list[str]:

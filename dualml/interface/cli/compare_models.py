@@ -119,7 +119,7 @@ class SideOptions:
 
 
 @dataclass(frozen=True)
-class MatchingOptions:
+class ComparisonOptions:
     """Options of every comparison: parameter names, tolerance, seeds, time limit, and how much of
     the answer is printed."""
 
@@ -135,7 +135,7 @@ def compare_models(
     b: str,
     models: ModelComparisonOptions,
     sides: SideOptions,
-    matching: MatchingOptions,
+    matching: ComparisonOptions,
     seed: int,
 ) -> ModelComparison:
     """Compare two models, each named by ``file.py:Name`` or ``module:Name``, on the inputs of the
@@ -187,7 +187,7 @@ def pair_models(
     b: str,
     models: ModelComparisonOptions,
     sides: SideOptions,
-    matching: MatchingOptions,
+    matching: ComparisonOptions,
     seed: int,
 ) -> ModelMap:
     """Pair the parameters of two models, each named by ``file.py:Name`` or ``module:Name``, without

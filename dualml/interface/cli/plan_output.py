@@ -79,7 +79,7 @@ def show_plan(answer: LayoutPlan, top: int, lang: str, extras: PlanExtras) -> No
     from dualml.report.plan.sentences import explain_plan
 
     words, console = Messages(lang), Console(highlight=False)
-    rows = answer.meshes[:top]
+    rows = answer.mesh_rows[:top]
     print_text("\n".join(shown.request_lines(answer, words)))
     if extras.calibration is not None:
         print_text("\n".join(calibration_lines(extras.calibration, words)))

@@ -118,7 +118,7 @@ def tested_releases(package: str) -> Iterator[Mapping[str, Any]]:
     return (row for row in published_releases()[package] if row["version"] in wanted)
 
 
-def newest_torch(there: MachineFacts) -> TorchRelease | None:
+def newest_torch(facts: MachineFacts) -> TorchRelease | None:
     """Return the newest release of PyTorch that fits, for the GPUs if the machine has any; None if
     no release does.
 
@@ -126,16 +126,16 @@ def newest_torch(there: MachineFacts) -> TorchRelease | None:
     there is none, the oldest that it can run.
     """
     for row in tested_releases("torch"):
-        if there.python not in SpecifierSet(row["python"]):
+        if facts.python not in SpecifierSet(row["python"]):
             continue
         names = row["version"], row["torchvision"]
-        if not there.driver:
-            return TorchRelease(*names, system=there.system)
+        if not facts.driver:
+            return TorchRelease(*names, system=facts.system)
         rows = [cuda_row(version) for version in row["cuda"]]
-        runs = [one for one in rows if runs_on(one, there.driver, there.capabilities)]
-        known = [one for one in runs if is_at_least(there.driver, one["toolkit_driver"])]
+        runs = [one for one in rows if runs_on(one, facts.driver, facts.capabilities)]
+        known = [one for one in runs if is_at_least(facts.driver, one["toolkit_driver"])]
         if runs:
-            return TorchRelease(*names, known[-1] if known else runs[0], bool(known), there.system)
+            return TorchRelease(*names, known[-1] if known else runs[0], bool(known), facts.system)
     return None
 
 
@@ -171,33 +171,33 @@ def is_at_least(version: str, least: str) -> bool:
     return Version(version) >= Version(least)
 
 
-def newest_mindspore(there: MachineFacts) -> Mapping[str, Any] | None:
+def newest_mindspore(facts: MachineFacts) -> Mapping[str, Any] | None:
     """Return the row of the newest release of MindSpore that fits, from `published_releases`, or
     None if none does.
 
     On an NPU it has to match the installed CANN, if there is one.
     """
     for row in tested_releases("mindspore"):
-        fits = there.python in SpecifierSet(row["python"])
-        if fits and (not there.npu or not there.cann or row["cann"] == there.cann):
+        fits = facts.python in SpecifierSet(row["python"])
+        if fits and (not facts.npu or not facts.cann or row["cann"] == facts.cann):
             return row
     return None
 
 
-def examine_fit(there: MachineFacts) -> Iterable[DoctorFinding]:
+def examine_fit(facts: MachineFacts) -> Iterable[DoctorFinding]:
     """Yield one finding per framework: the newest release that fits a machine, with its install
     command, or that none does."""
-    yield _torch_finding(there)
-    yield _mindspore_finding(there)
+    yield _torch_finding(facts)
+    yield _mindspore_finding(facts)
 
 
-def _torch_finding(there: MachineFacts) -> DoctorFinding:
+def _torch_finding(facts: MachineFacts) -> DoctorFinding:
     """Return the finding about the newest PyTorch that fits, or a warning that none does."""
-    chosen = newest_torch(there)
+    chosen = newest_torch(facts)
     if chosen is None:
-        key = "torch_none_gpu" if there.driver else "torch_none"
-        return make_finding("torch", "warn", key, key, **vars(there))
-    values = {"version": chosen.version, "command": chosen.command, **vars(there)}
+        key = "torch_none_gpu" if facts.driver else "torch_none"
+        return make_finding("torch", "warn", key, key, **vars(facts))
+    values = {"version": chosen.version, "command": chosen.command, **vars(facts)}
     if chosen.cuda is None:
         return make_finding("torch", "ok", "torch_cpu", **values)
     key = "torch_cuda" if chosen.full_support else "torch_cuda_minor"
@@ -212,15 +212,15 @@ def _torch_finding(there: MachineFacts) -> DoctorFinding:
     )
 
 
-def _mindspore_finding(there: MachineFacts) -> DoctorFinding:
+def _mindspore_finding(facts: MachineFacts) -> DoctorFinding:
     """Return the finding about the newest MindSpore that fits, or a warning that none does."""
-    row = newest_mindspore(there)
+    row = newest_mindspore(facts)
     if row is None:
-        key = "mindspore_none_cann" if there.npu and there.cann else "mindspore_none"
-        return make_finding("mindspore", "warn", key, key, **vars(there))
-    key = "mindspore_npu" if there.npu else "mindspore_cpu"
-    # The driver in the row is Huawei's, that in `there` NVIDIA's.
-    values = vars(there) | {name: row[name] for name in ("version", "cann", "driver")}
+        key = "mindspore_none_cann" if facts.npu and facts.cann else "mindspore_none"
+        return make_finding("mindspore", "warn", key, key, **vars(facts))
+    key = "mindspore_npu" if facts.npu else "mindspore_cpu"
+    # The driver in the row is Huawei's, that in `facts` NVIDIA's.
+    values = vars(facts) | {name: row[name] for name in ("version", "cann", "driver")}
     return make_finding(
         "mindspore",
         "ok",

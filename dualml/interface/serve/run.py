@@ -47,7 +47,8 @@ class TrialView:
 
     @property
     def updates(self) -> float | None:
-        """The number of updates: the final one if known, else the last recorded one, or None."""
+        """The number of updates: the final one if it is known and not 0, else the last recorded
+        one; None without either."""
         return self.record.updates or self.step
 
     @property

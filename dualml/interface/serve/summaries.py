@@ -13,7 +13,7 @@ from dualml.common.errors import UserError
 from dualml.common.files import is_regular, resolve_links
 from dualml.experiment.store.folder import is_locked
 from dualml.experiment.store.summaries import HEAD, VERDICTS, ParitySummaryRecord
-from dualml.experiment.store.trial import rank_files
+from dualml.experiment.store.trial import iter_rank_paths
 from dualml.experiment.verdict import worst_verdict
 from dualml.interface.serve.cache import Cache, file_stamp
 
@@ -151,7 +151,7 @@ def headline_verdict(verdicts: ParitySummaryRecord) -> str:
 def recently_written(path: Path) -> bool:
     """Return whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
     try:
-        last = max((p.stat().st_mtime for p in rank_files(path)), default=0.0)
+        last = max((p.stat().st_mtime for p in iter_rank_paths(path)), default=0.0)
     except OSError:
         return False
     return time.time() - last < FRESH_S

@@ -67,7 +67,7 @@ class DiskRecords:
         self.acquired: PendingRead | None = None
         self.hung = False
 
-    def prefetch(self, order: Iterable[int]) -> None:
+    def set_acquire_order(self, order: Iterable[int]) -> None:
         """Set the order in which units will be acquired, and forget a record read ahead. Nothing is
         read yet: each `acquire` in this order reads one record ahead if there is a thread."""
         self.order, self.prefetched = deque(order), None

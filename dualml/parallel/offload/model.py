@@ -101,7 +101,7 @@ class OffloadedModel(ShardedModel):
     def run(self, part: Array, step: int, factor: float) -> Any:
         """Start to count the traffic of an update and compute its gradients as `ShardedModel.run`
         does; return the lazy loss, None if ``part`` is empty."""
-        self.meter.begin_update()
+        self.meter.begin_counting()
         return super().run(part, step, factor)
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
@@ -124,7 +124,7 @@ class OffloadedModel(ShardedModel):
             if there.get(slot) != number:
                 there[slot] = number
                 fetched.append(number)
-        self.unit_records["weights"].prefetch(fetched)
+        self.unit_records["weights"].set_acquire_order(fetched)
 
     def gather_unit(self, number: int) -> None:
         """All-gather a unit's weights, after copying this rank's part to the device if weights are

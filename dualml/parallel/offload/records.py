@@ -22,7 +22,7 @@ class UnitRecords(Protocol):
     disk: int
     hung: bool
 
-    def prefetch(self, order: Iterable[int]) -> None:
+    def set_acquire_order(self, order: Iterable[int]) -> None:
         """Announce the order in which units will be acquired, so that they can be prefetched."""
 
     def acquire(self, number: int) -> Array:
@@ -55,7 +55,7 @@ class HostRecords:
         self.host, self.disk = sum(array.nbytes for array in self.arrays), 0
         self.hung = False
 
-    def prefetch(self, order: Iterable[int]) -> None:
+    def set_acquire_order(self, order: Iterable[int]) -> None:
         """Do nothing, because records in host memory need no prefetching."""
 
     def acquire(self, number: int) -> Array:

@@ -111,7 +111,7 @@ class OffloadedShard:
         learning rate, ``made`` is the number of this update among those that were not skipped."""
         for records in (self.state_records, self.weight_records):
             if records is not None:
-                records.prefetch(range(len(self.shards)))
+                records.set_acquire_order(range(len(self.shards)))
         for number, (shard, gradient) in enumerate(zip(self.shards, gradients, strict=True)):
             with self.on_device(number):
                 shard.update([gradient], step, made, scale)

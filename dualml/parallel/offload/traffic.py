@@ -60,7 +60,7 @@ class Meter:
         self.current, self.total = OffloadCounters(), OffloadCounters()
         self._last = OffloadCounters()
 
-    def begin_update(self) -> None:
+    def begin_counting(self) -> None:
         """Start new counters for an update or an evaluation; what was counted since the last update
         ended is dropped."""
         self.current = OffloadCounters()

@@ -225,7 +225,8 @@ def measured_links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Return ``source``, ``target``, and the ``bytes`` and ``messages`` per update, measured and
-    averaged over ``steps``, of each link between two ranks that was used, in that direction."""
+    averaged over the updates with the numbers ``steps``, of each link between two ranks over which
+    bytes went, in that direction."""
 
     def find_ends(rank: int, stage: int, other: int, micro: int) -> tuple[int, int]:
         data, _, tensor = plan.mesh.coordinates(rank)

@@ -94,7 +94,7 @@ class SplitTrainer(Trainer):
         self.executor.slow = None
         super().begin_draws()
 
-    def interchangeable(self, batch: Array) -> list[Array]:
+    def interchangeable_groups(self, batch: Array) -> list[Array]:
         """Return the groups of samples within which order changes only rounding: the whole batch;
         for a stateful model each micro-batch, because a rank holds the states of its own
         streams."""

@@ -13,7 +13,7 @@ from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.experiment.store.run_operand import RunOperand, read_run_operand
 from dualml.experiment.store.trajectory import PHASES, Trajectory
-from dualml.experiment.store.trial_comparison import TrialComparison, specify
+from dualml.experiment.store.trial_comparison import TrialComparison, convert_comparison
 from dualml.experiment.verdict import worst_verdict
 from dualml.parity.against.matching import TrialMatch, match_trials
 from dualml.parity.against.outcome import RunComparison
@@ -230,7 +230,7 @@ def _make_pair(
     """Make the result of one pair from its verdict, settings and trials; without settings if B has
     no such arm."""
     settings = diff_settings(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
-    return specify(
+    return convert_comparison(
         judged,
         RunPair,
         arms=names.arms,

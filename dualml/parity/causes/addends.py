@@ -63,7 +63,9 @@ def added_value_mutations(
                 change = Mutation(
                     "extra", "addend", (site.number,), site.name, at, value, looked_up
                 )
-                for sites in dict.fromkeys((change.sites, calls_of_line(here.operations, site))):
+                for sites in dict.fromkeys(
+                    (change.sites, calls_of_line_in_like_modules(here.operations, site))
+                ):
                     yield change.with_sites(sites)
 
 
@@ -190,7 +192,9 @@ def is_broadcastable(shape: Shape, other: Shape) -> bool:
     return all(m in (1, n) for m, n in zip(reversed(shape), reversed(other), strict=False))
 
 
-def calls_of_line(operations: Sequence[Operation], site: Operation) -> tuple[int, ...]:
+def calls_of_line_in_like_modules(
+    operations: Sequence[Operation], site: Operation
+) -> tuple[int, ...]:
     """Return the numbers of the calls with the function, source line and expression of ``site``, in
     modules of the same last name; its own is among them."""
     last = site.module.rpartition(".")[2]

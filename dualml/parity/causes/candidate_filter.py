@@ -160,7 +160,7 @@ class CandidateFilter:
     ) -> list[Mutation]:
         """Return the mutations that deserve a whole run, the most promising first.
 
-        These are the untested `fit_candidates`, unless the stage changes settings only or is
+        These are the untested `fitted_mutations`, unless the stage changes settings only or is
         continued; then the mutations that reproduce unmatched values of the other side in a replay,
         those that reproduce the latest ones first; at the end up to MAX_WEAK_MUTATIONS whose
         matches prove little. Mutations are tried until the time is up or enough survive. `done` is
@@ -203,7 +203,7 @@ class CandidateFilter:
                 self.done = False
                 break
         rows.sort(key=lambda row: row[0])
-        fits = [] if stage.settings or again else self.fit_candidates(sites)
+        fits = [] if stage.settings or again else self.fitted_mutations(sites)
         return [*fits, *self.deduplicate(change for _, change in rows), *weak[:MAX_WEAK_MUTATIONS]]
 
     def mutation_groups(
@@ -282,7 +282,7 @@ class CandidateFilter:
             if not stage.settings or change.kind == "attribute":
                 yield change
 
-    def fit_candidates(self, sites: Sequence[Operation]) -> list[Mutation]:
+    def fitted_mutations(self, sites: Sequence[Operation]) -> list[Mutation]:
         """Return up to eight mutations that turn the unmatched first output of a site into an
         unmatched value of the other side, by one factor or another order of the elements."""
         candidates = []

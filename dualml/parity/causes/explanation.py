@@ -39,12 +39,12 @@ class Explorer(Prober, Stepper, Protocol):
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 
-    def settings(self) -> list[JsonObject]:
+    def optimizer_groups(self) -> list[JsonObject]:
         """Return for each parameter group of the optimizer its numbers and flags by name, parameter
         ``names``, rule (``form``) and numbers of a user's own class (``own``)."""
         ...
 
-    def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+    def shared_aliases(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the alias names of modules and parameters that are used in several places.
 
         Each maps to the parameters below it, with their shapes. Modules and parameters used in one

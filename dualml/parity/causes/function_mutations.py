@@ -150,7 +150,7 @@ def changed_settings(site: MutationSite) -> Iterator[Mutation]:
     )
 
 
-def other_activations(site: MutationSite) -> Iterator[Mutation]:
+def other_unary_functions(site: MutationSite) -> Iterator[Mutation]:
     """Yield mutations that put another function in place of the call's: every activation function
     if the call is one, or another elementwise function such as ``exp`` if it is such a one; nothing
     for other calls."""

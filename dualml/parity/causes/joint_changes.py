@@ -104,31 +104,31 @@ def alias_mutations(operations: Sequence[Operation]) -> Iterator[Mutation]:
     made: Mapping[str, Operation] = {n: one for one in operations for n in one.output_names()}
     seen: set[tuple[int, ...]] = set()
     for one in operations:
-        if not is_in_place(one):
+        if not changes_first_argument(one):
             continue
         name = one.inputs[0] if one.inputs else ""
         for _ in range(MAX_HANDED_ON):
             source = made.get(name)
             if source is None or source.name not in ALIASES:
                 break
-            sites = calls_of_line(operations, source)
+            sites = calls_of_expression(operations, source)
             if sites not in seen:
                 seen.add(sites)
                 yield Mutation("operand", "unaliased", sites, source.name, "", one.name)
             name = source.inputs[0] if source.inputs else ""
-        sites = calls_of_line(operations, one)
+        sites = calls_of_expression(operations, one)
         if sites not in seen:
             seen.add(sites)
             yield Mutation("operand", "out_of_place", sites, one.name)
 
 
-def calls_of_line(operations: Sequence[Operation], one: Operation) -> tuple[int, ...]:
+def calls_of_expression(operations: Sequence[Operation], one: Operation) -> tuple[int, ...]:
     """Return the numbers of the calls with the function, source line and expression of ``one``; its
     own is among them."""
     return tuple(o.number for o in operations if (o.name, o.place) == (one.name, one.place))
 
 
-def is_in_place(one: Operation) -> bool:
+def changes_first_argument(one: Operation) -> bool:
     """Return whether a call changes its first argument: ``add_``, ``+=``, ``inplace=True``, or an
     assignment to some of its elements."""
     name = one.name

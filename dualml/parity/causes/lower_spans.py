@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.spans import is_inplace
+from dualml.parity.causes.spans import is_inplace_name
 from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.value_matching import TraceOperand
@@ -36,7 +36,7 @@ def lower_span_mutations(here: TraceOperand, there: TraceOperand) -> Iterator[Mu
     kinds -= low_precisions(here)[0]
     lost, fixed = here.unmatched(), here.constants()
     changed = [one for one in here.operations if lost & {*one.output_names()}]
-    if not kinds or any(is_inplace(one.name) for one in changed):
+    if not kinds or any(is_inplace_name(one.name) for one in changed):
         return
     tables = [one for one in changed if fixed & {*one.output_names()}]
     data = [one for one in changed if one not in tables]

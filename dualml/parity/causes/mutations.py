@@ -23,7 +23,7 @@ GROUPS: tuple[Callable[[MutationSite], Iterator[Mutation]], ...] = (
     function_mutations.dropped_calls,
     function_mutations.other_functions,
     function_mutations.changed_settings,
-    function_mutations.other_activations,
+    function_mutations.other_unary_functions,
     tensor_mutations.changed_operands,
     tensor_mutations.reordered_parts,
     tensor_mutations.changed_selections,

@@ -61,7 +61,7 @@ def shared_parameters(state: GraphState, source: Source, is_late: Deadline) -> P
     host = state.host
     if not any(host.pairing.unpaired_parameters):
         return Proposal()
-    changes, values = untying_mutations(host.explorer.places(), host.b, host.pairing)
+    changes, values = untying_mutations(host.explorer.shared_aliases(), host.b, host.pairing)
     biases, begin = bias_mutations(host.b, host.pairing)
     host.explorer.set_initial_values(values | begin)
     neutral = neutral_parameter_mutations(host.a, host.pairing)
@@ -134,7 +134,7 @@ def updates(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
     """Propose mutations of the optimizer: a schedule, its settings and rule, and its lines."""
     host, trace = state.host, state.now.trace
     changes = update_mutations(
-        trace, host.b, state.now.comparison, host.explorer.settings(), host.names
+        trace, host.b, state.now.comparison, host.explorer.optimizer_groups(), host.names
     )
     if state.first.phase == "update":
         calls = host.explorer.trace_update(recorded_gradients(trace, 1)[0])

@@ -232,7 +232,7 @@ class SpanFinder:
             taken = [n for n in dict.fromkeys(one.inputs) if n in left]
             if number not in takers and not taken:
                 continue
-            if is_inplace(one.name) or len(calls) == MAX_SPAN_CALLS:
+            if is_inplace_name(one.name) or len(calls) == MAX_SPAN_CALLS:
                 return
             calls.append(number)
             for n in taken:
@@ -323,7 +323,7 @@ class SpanFinder:
         return same and len(one.inputs) == len(other.inputs)
 
 
-def is_inplace(name: str) -> bool:
+def is_inplace_name(name: str) -> bool:
     """Return whether a call's name is that of a method that modifies a tensor in place:
     ``__setitem__``, or a trailing underscore as in ``add_``."""
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))

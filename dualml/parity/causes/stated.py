@@ -122,7 +122,7 @@ def attribute_differences(
             if is_number(old) and isclose(old, share, rel_tol=SAME_RTOL):
                 continue
             yield StatedDifference(name, freeze(old), share)
-        if is_alike(old, new) and not is_same(old, new):
+        if same_kind(old, new) and not same_value(old, new):
             yield StatedDifference(name, freeze(old), freeze(new))
 
 
@@ -171,7 +171,7 @@ def number_differences(
         for one in (mine, others)
     ]
     alone = [
-        [n for n in own if not any(is_same(n, other) for other in rest)]
+        [n for n in own if not any(same_value(n, other) for other in rest)]
         for own, rest in (sides, sides[::-1])
     ]
     if all(len(one) <= MAX_NUMBERS for one in alone):
@@ -184,9 +184,9 @@ def is_stated_there(difference: StatedDifference, argument: str, old: Any) -> bo
     """Return whether a call's argument has the old value of a difference: the argument of its name,
     or, if both values are floats, one of another name."""
     if difference.name and canonical_name(argument) == difference.name:
-        return is_alike(old, difference.new) and is_same(old, difference.old)
+        return same_kind(old, difference.new) and same_value(old, difference.old)
     number = isinstance(difference.old, float) and isinstance(old, float)
-    return number and is_same(old, difference.old)
+    return number and same_value(old, difference.old)
 
 
 def is_number(value: Any) -> bool:
@@ -194,14 +194,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def is_alike(old: Any, new: Any) -> bool:
+def same_kind(old: Any, new: Any) -> bool:
     """Return whether two values are of one kind: numbers, flags, texts, lists of one length."""
     if isinstance(old, list | tuple) and isinstance(new, list | tuple):
         return len(old) == len(new)
     return (is_number(old) and is_number(new)) or type(old) is type(new)
 
 
-def is_same(old: Any, new: Any) -> bool:
+def same_value(old: Any, new: Any) -> bool:
     """Return whether two values are the same, numbers up to a relative distance of SAME_RTOL."""
     if is_number(old) and is_number(new):
         return isclose(old, new, rel_tol=SAME_RTOL)

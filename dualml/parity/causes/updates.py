@@ -42,7 +42,7 @@ def update_mutations(
 
     Args:
         a, b: the traces of the side that is mutated and of the other side.
-        groups: settings of each parameter group, see `Explorer.settings`.
+        groups: settings of each parameter group, see `Explorer.optimizer_groups`.
         names: the second side's parameter names → the first side's.
     """
     candidates = [*exchanged_groups(groups), *other_defaults(groups)]

@@ -110,7 +110,7 @@ def compare_arrays(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]])
     finite = [all(is_finite(one) for one in side.values()) for side in (a, b)]
     if finite[0] != finite[1]:
         return make_outcome("nan", "nan", name="MindSpore" if finite[0] else "torch")
-    far = max((distance(a[key], b[key]) for key in a), default=0.0)
+    far = max((array_distance(a[key], b[key]) for key in a), default=0.0)
     for key in a:
         if far == 0 and a[key].dtype != b[key].dtype:
             return make_outcome("type", "against", 0.0, torch=a[key].dtype, mindspore=b[key].dtype)
@@ -129,7 +129,7 @@ def is_finite(array: NDArray[Any]) -> bool:
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
-def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+def array_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Return the relative distance of two arrays, see `dualml.common.distance`.
 
     Strings are equal (0) or infinitely far apart.

@@ -16,6 +16,6 @@ def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
-def classes(count: int, *shape: int, seed: int = 0) -> NDArray[np.int64]:
+def class_indices(count: int, *shape: int, seed: int = 0) -> NDArray[np.int64]:
     """Return class indices from 0 to ``count`` − 1 (int64) of the given shape."""
     return np.random.default_rng([seed, count, *shape]).integers(0, count, shape)

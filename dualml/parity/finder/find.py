@@ -155,7 +155,9 @@ def explain(
     off = strays[first.backend]
     guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]
     host = ExperimentHost(
-        Observation(scene, first.backend, first.phase, first.tensor, *violations(scene, off, first))
+        Observation(
+            scene, first.backend, first.phase, first.tensor, *violating_updates(scene, off, first)
+        )
     )
     ranked, log = search(host, JudgingBudget(), host.evaluate)
     here = [p for p in off if (p.step, p.phase) == (first.step, first.phase)]
@@ -197,7 +199,7 @@ def explain(
 StepRanks = list[tuple[int, int]]
 
 
-def violations(
+def violating_updates(
     scene: ReplayContext, off: Sequence[ReplayDistance], first: ReplayDistance
 ) -> tuple[StepRanks, StepRanks]:
     """Return the (update, rank) pairs that deviate in the phase of the first deviation and not

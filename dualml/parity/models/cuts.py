@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dualml.common.errors import UserError
 from dualml.parity.models.layouts import HEADS, changed_shape, invert_change
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.pieces import RowGroups, find_cuts
+from dualml.parity.models.pieces import PieceLengths, find_cuts
 from dualml.parity.models.user_map import PIECE, ParameterMap, flat_map, group_counts
 
 #: Fused tensor → lengths of its pieces.
@@ -135,7 +135,7 @@ def cuts_of_names(
 
 def find_lengths(
     whole: tuple[int, ...], pieces: Sequence[tuple[int, ...]], groups: int
-) -> RowGroups | None:
+) -> PieceLengths | None:
     """Return the lengths of the pieces of a fused tensor: along its first axis, or else along the
     second one if they are stored as (in, out) in it; None if they do not fit.
 
@@ -157,5 +157,5 @@ def find_lengths(
             lengths += fits
         right = len(lengths) == len(pieces) and sum(lengths) == whole[axis]
         if right and not any(length % groups for length in lengths) and not (axis and groups > 1):
-            return RowGroups.from_lengths(lengths, groups, axis)
+            return PieceLengths.from_lengths(lengths, groups, axis)
     return None

@@ -160,7 +160,7 @@ def is_paired_by_names(
     )
 
 
-def guess_initial_value(
+def find_tied_value(
     one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any] | None:
     """Return an initial value for ``one``, a parameter that only the second side has.

@@ -33,7 +33,7 @@ PHASES = ("parameters", "gradient", "update", "state")
 Cuts = Mapping[str, tuple[int, ...]]
 
 
-class RowGroups(tuple[int, ...]):
+class PieceLengths(tuple[int, ...]):
     """Lengths of the pieces of a fused tensor whose rows lie in equal groups; each group has some
     rows of every piece, in order.
 
@@ -46,7 +46,7 @@ class RowGroups(tuple[int, ...]):
     axis: int = 0
 
     @classmethod
-    def from_lengths(cls, lengths: Sequence[int], groups: int, axis: int = 0) -> RowGroups:
+    def from_lengths(cls, lengths: Sequence[int], groups: int, axis: int = 0) -> PieceLengths:
         """Return the lengths of pieces, for a tensor whose rows lie in ``groups`` equal groups, cut
         along axis ``axis``."""
         made = cls(lengths)
@@ -56,14 +56,14 @@ class RowGroups(tuple[int, ...]):
 
 def group_count(lengths: Sequence[int]) -> int:
     """Return in how many groups the rows of a fused tensor lie, from the lengths of its pieces; 1
-    unless they are `RowGroups`."""
-    return lengths.groups if isinstance(lengths, RowGroups) else 1
+    unless they are `PieceLengths`."""
+    return lengths.groups if isinstance(lengths, PieceLengths) else 1
 
 
 def cut_axis(lengths: Sequence[int]) -> int:
     """Return along which axis a fused tensor is cut, from the lengths of its pieces; 0 unless they
-    are `RowGroups`."""
-    return lengths.axis if isinstance(lengths, RowGroups) else 0
+    are `PieceLengths`."""
+    return lengths.axis if isinstance(lengths, PieceLengths) else 0
 
 
 def piece_shape(shape: tuple[int, ...], lengths: Sequence[int], number: int) -> tuple[int, ...]:
@@ -101,8 +101,9 @@ def count_shapes(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
 
 
 def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return name → lengths of the pieces, for the tensors of ``a`` to cut so that they match those
-    of ``b``; tensors that stay whole are left out."""
+    """Return name → lengths of the pieces into which the trained tensors of ``a`` have to be cut
+    so that they match those of ``b``: along the first axis, or along the second where the
+    lengths are `PieceLengths` of axis 1 (see `cut_axis`). Tensors that stay whole are left out."""
     of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
     for shape, n in of_a.items():
@@ -149,7 +150,7 @@ def column_cuts(
             ways = {piece, piece[::-1]}  # either way if it is no square
             if sum(of_b[way] - of_a[way] for way in ways) != k * n:
                 continue
-            lengths = RowGroups.from_lengths((piece[1],) * k, 1, 1)
+            lengths = PieceLengths.from_lengths((piece[1],) * k, 1, 1)
             parts |= {one.name: lengths for one in a if one.trained and one.shape == shape}
     return parts
 
@@ -292,7 +293,9 @@ def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyA
         if all(part in arrays for part in parts):
             shapes = [array_shape(arrays, part) for part in parts]
             whole = (sum(lengths),)
-            shape = piece_shape(shapes[0], RowGroups.from_lengths(whole, 1, cut_axis(lengths)), 0)
+            shape = piece_shape(
+                shapes[0], PieceLengths.from_lengths(whole, 1, cut_axis(lengths)), 0
+            )
             result.add(name, shape, partial(read_joined, arrays, parts, lengths))
     return result
 
@@ -328,9 +331,9 @@ def describe_cut(lengths: Sequence[int]) -> list[int]:
     return [group_count(lengths), cut_axis(lengths), *lengths]
 
 
-def read_cut(described: Sequence[int]) -> RowGroups:
+def read_cut(described: Sequence[int]) -> PieceLengths:
     """Return the lengths of pieces from what `describe_cut` returned."""
-    return RowGroups.from_lengths(described[2:], described[0], described[1])
+    return PieceLengths.from_lengths(described[2:], described[0], described[1])
 
 
 def cut_trace(trace: Trace, cuts_by_name: Cuts) -> Trace:

@@ -209,10 +209,10 @@ def make_hypothesis(one: Row, place: CausePlace = UNKNOWN_PLACE) -> CallHypothes
     Args:
         place: where the difference was found, and the names of the two sides.
     """
-    return CallHypothesis(catalogue_key(one), mutation=one, place=place)
+    return CallHypothesis(difference_key(one), mutation=one, place=place)
 
 
-def catalogue_key(one: Row) -> str:
+def difference_key(one: Row) -> str:
     """Return ``OPERATION.SETTING`` of a `Mutation`, given as a dict: its key in the catalogue of
     known differences."""
     operation = one["operation"]

@@ -131,7 +131,7 @@ class TraceArrays(LazyArrays):
             if not self.is_on_disk:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 remove_index(self.folder / ARRAYS)
-                write_small(self.folder, self.memory)
+                write_single_file(self.folder, self.memory)
             elif self.writer is not None:
                 if not self.files:
                     remove_index(self.folder / ARRAYS)
@@ -170,7 +170,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     writer.write()
 
 
-def write_small(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_single_file(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write ``trace.safetensors`` into an existing folder at once, atomically."""
     from safetensors.numpy import save
 

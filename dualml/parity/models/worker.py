@@ -32,7 +32,7 @@ from dualml.common.machine import usable_cores
 from dualml.common.tensor_files import select_arrays
 from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.models.construction import locations_by_name
-from dualml.parity.models.mapping import guess_initial_value
+from dualml.parity.models.mapping import find_tied_value
 from dualml.parity.models.model_ref import load_builder, report_as_user_error
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.pairing import match_sides
@@ -449,7 +449,7 @@ def load_matched_weights(
     matched = match_sides(given, recorder.trace, job["map"], sides, calls)
 
     def fill(one: Tensor, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-        return guess_initial_value(one, matched.first, arrays)
+        return find_tied_value(one, matched.first, arrays)
 
     recorder.load(matched.carry_to_second(given.initial_parameters(), fill))
 

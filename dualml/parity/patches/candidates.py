@@ -32,7 +32,7 @@ from dualml.parity.patches.stated import restore_stated
 Rewriter = Callable[[PatchSite], Iterator[Rewriting]]
 #: Largest number of rewritings of one kind that are ranked.
 MAX_PER_KIND = 400
-#: What the rank of a further, equally good explanation adds.
+#: What the cost of a further, equally good explanation adds.
 PER_TIE = 0.3
 #: Number of equally good explanations that are considered.
 MAX_TIES = 3
@@ -87,7 +87,7 @@ REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
 
 def rewritings(site: PatchSite) -> Iterator[Rewriting]:
     """Yield the rewritings that may undo the mutation of a site (`PatchSite.change`), at most
-    `MAX_PER_KIND` of each kind, in no order of rank."""
+    `MAX_PER_KIND` of each kind, in no order of cost."""
     change = site.change
     action = str(change["action"]).removeprefix("line:")
     chosen = [*REWRITERS.get(action, ()), *REWRITERS.get(f"kind.{change['kind']}", ())]
@@ -106,14 +106,14 @@ def ranked_texts(site: PatchSite, alterations: Sequence[Mapping[str, Any]]) -> l
     rows: list[Rewriting] = []
     for number, change in enumerate(alterations[:MAX_TIES]):
         tied = replace(site, change=change)
-        rows += [replace(one, rank=one.rank + PER_TIE * number) for one in rewritings(tied)]
+        rows += [replace(one, cost=one.cost + PER_TIE * number) for one in rewritings(tied)]
     texts: dict[str, float] = {}
     novelty = Novelty(site)
-    for row in sorted(rows, key=lambda one: one.rank):
+    for row in sorted(rows, key=lambda one: one.cost):
         if len(texts) >= MAX_RANKED:
             break
         with suppress(ValueError, SyntaxError):  # edits overlap, or make no valid source
             text = site.port.apply(row.edits)
             if text != site.port.text and text not in texts:
-                texts[text] = row.rank + novelty.score(text, row.line)
+                texts[text] = row.cost + novelty.score(text, row.line)
     return sorted(texts, key=lambda text: texts[text])

@@ -34,20 +34,20 @@ def remove_terms(site: PatchSite) -> Iterator[Rewriting]:
     operation with two operands, or a sign."""
     value = site.change["value"]
     word = normalize_name(str(value[0])) if isinstance(value, list | tuple) and value else ""
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Call):
                 key = call_form(node, site.port.imported).key
                 likely = bool(word) and normalize_name(key) in word
                 if (edit := unwrap_call(site, node)) is not None:
-                    yield site.rewrite(rank - (1.5 if likely else 0.0), edit)
+                    yield site.rewrite(cost - (1.5 if likely else 0.0), edit)
             if isinstance(node, ast.BinOp):
                 parent = site.port.parents.get(node)
                 for kept in (node.left, node.right):
                     text = parenthesize(site.port.segment(kept), kept, parent)
-                    yield site.rewrite(rank + 0.1, site.port.replace(node, text))
+                    yield site.rewrite(cost + 0.1, site.port.replace(node, text))
             if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
-                yield site.rewrite(rank, site.port.replace(node, site.port.segment(node.operand)))
+                yield site.rewrite(cost, site.port.replace(node, site.port.segment(node.operand)))
 
 
 def wrap_calls(site: PatchSite) -> Iterator[Rewriting]:
@@ -65,14 +65,14 @@ def wrap_calls(site: PatchSite) -> Iterator[Rewriting]:
     except Untranslatable:
         if not names:
             return
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Constant | ast.Starred | ast.Slice) or not is_value(site, node):
                 continue
             for name in names:
                 text = f"{name}({site.port.segment(node)})"
                 if site.is_known(text, node):
-                    yield site.rewrite(rank + 0.3, site.port.replace(node, text))
+                    yield site.rewrite(cost + 0.3, site.port.replace(node, text))
 
 
 def original_call(site: PatchSite) -> ast.Call | None:
@@ -103,13 +103,13 @@ def replace_functions(site: PatchSite) -> Iterator[Rewriting]:
     change = site.change
     value = change["value"][0] if isinstance(change["value"], list | tuple) else change["value"]
     wrong, right = normalize_name(str(value)), str(change["old"] or change["operation"])
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Call):
                 likely = 1.5 if wrong in normalize_name(call_name(node)) else 0.0
                 for text in function_spellings(site, node, right):
                     if text != site.port.segment(node.func):
-                        yield site.rewrite(rank - likely, site.port.replace(node.func, text))
+                        yield site.rewrite(cost - likely, site.port.replace(node.func, text))
     yield from replace_operators(site)
 
 
@@ -137,14 +137,14 @@ def replace_operators(site: PatchSite) -> Iterator[Rewriting]:
     (`CONFUSED`, `PAIRS`)."""
     old = function_key(str(site.change.get("old") or ""))
     wanted = {symbol for kind, symbol in SYMBOLS.items() if OPERATORS.get(kind.__name__) == old}
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.BinOp | ast.Compare):
                 for text, edit in operator_edits(site, node):
-                    yield site.rewrite(rank - (1.5 if text in wanted else 0.2), edit)
+                    yield site.rewrite(cost - (1.5 if text in wanted else 0.2), edit)
             if isinstance(node, ast.Attribute) and node.attr in PAIRS:
                 _, end = site.port.span(node)
-                yield site.rewrite(rank, Edit(end - len(node.attr), end, PAIRS[node.attr]))
+                yield site.rewrite(cost, Edit(end - len(node.attr), end, PAIRS[node.attr]))
 
 
 def operator_edits(site: PatchSite, node: ast.BinOp | ast.Compare) -> Iterator[tuple[str, Edit]]:

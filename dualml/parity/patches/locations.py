@@ -52,7 +52,7 @@ def optimizer_lines(port: SourceFile, spec: Any) -> list[int]:
     ]
 
 
-def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> list[int]:
+def most_similar_lines(original: SourceFile, lines: Sequence[int], port: SourceFile) -> list[int]:
     """Return a list with the line of the port's simple statement that is most like the original's
     at the first of ``lines`` that has a statement; empty if there is none."""
     statement = next(filter(None, map(original.statement_at, lines)), None)

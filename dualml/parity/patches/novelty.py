@@ -11,7 +11,7 @@ from dualml.parity.patches.names import canonical_text
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import SourceFile
 
-#: What each expression that the original does not have adds to a rank, and how many count.
+#: What each expression that the original does not have adds to a cost, and how many count.
 PER_NOVELTY, MAX_NOVELTY = 0.25, 4
 
 
@@ -43,7 +43,7 @@ class Novelty:
         return sum(text not in self.original_texts for text in list_expressions(source, scope))
 
     def score(self, text: str, line: int) -> float:
-        """Return the number to add to the rank of a patched text: positive if it has more
+        """Return the number to add to the cost of a patched text: positive if it has more
         expressions that the original lacks than the unpatched port, negative if fewer; 0 without an
         original.
 

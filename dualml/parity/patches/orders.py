@@ -21,7 +21,7 @@ MOVES = frozenset(("permute", "transpose", "swapaxes", "flip", "roll", "reshape"
 def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that exchange two arguments of a call, two operands, or two items of a list
     or tuple, among the first eight."""
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             rows: list[ast.expr] = []
             if isinstance(node, ast.Call):
@@ -35,7 +35,7 @@ def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
                 if texts[0] != texts[1] and not isinstance(x, ast.Starred):
                     kind = 0.5 if isinstance(node, ast.Tuple | ast.List) else 0.7
                     edits = site.port.replace(x, texts[1]), site.port.replace(y, texts[0])
-                    yield site.rewrite(rank - 1 + kind, *edits)
+                    yield site.rewrite(cost - 1 + kind, *edits)
 
 
 def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
@@ -43,7 +43,7 @@ def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
     ``self`` by another one; names that the cause or the original's code mentions are likelier."""
     parts = own_attributes(site.port)
     said = " ".join([*map(str, site.change.get("names", {}).values()), site.original_code])
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         scope = next(site.port.enclosing(statement), site.port.tree)
         stored = {
             n.id
@@ -61,28 +61,28 @@ def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
                 others = [f"self.{one}" for one in sorted(parts) if one != node.attr]
             for other in others:
                 likely = 1.2 if other in said else 0.0
-                yield site.rewrite(rank + 0.2 - likely, site.port.replace(node, other))
+                yield site.rewrite(cost + 0.2 - likely, site.port.replace(node, other))
 
 
 def swap_order(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that apply two operations in the other order: f(g(x)), f(a + b), f(a) + b, a
     norm and its residual block, and two neighbouring statements or layers."""
     port = site.port
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Call) and node.args:
                 inner, name = node.args[0], port.segment(node.func)
                 if isinstance(inner, ast.Call) and inner.args:
                     core = port.segment(inner.args[0])
                     text = f"{port.segment(inner.func)}({name}({core}))"
-                    yield site.rewrite(rank - 1, port.replace(node, text))
+                    yield site.rewrite(cost - 1, port.replace(node, text))
                 if isinstance(inner, ast.BinOp):
                     x, y = port.segment(inner.left), port.segment(inner.right)
                     sign = f" {SYMBOLS.get(type(inner.op), '+')} "
                     parent = port.parents.get(node)
                     for text in (f"{name}({x}){sign}{y}", f"{x}{sign}{name}({y})"):
                         yield site.rewrite(
-                            rank - 0.5, port.replace(node, parenthesize(text, inner, parent))
+                            cost - 0.5, port.replace(node, parenthesize(text, inner, parent))
                         )
             if isinstance(node, ast.BinOp):
                 sign = f" {SYMBOLS.get(type(node.op), '+')} "
@@ -94,17 +94,17 @@ def swap_order(site: PatchSite) -> Iterator[Rewriting]:
                         x, y = port.segment(call.args[0]), port.segment(other)
                         both = f"{x}{sign}{y}" if first else f"{y}{sign}{x}"
                         text = f"{port.segment(call.func)}({both})"
-                        yield site.rewrite(rank - 0.5, port.replace(node, text))
+                        yield site.rewrite(cost - 0.5, port.replace(node, text))
             for text in move_norm(site, node):
                 text = parenthesize(text, ast.parse(text, mode="eval").body, port.parents.get(node))
-                yield site.rewrite(rank - 0.7, port.replace(node, text))
+                yield site.rewrite(cost - 0.7, port.replace(node, text))
             if isinstance(node, ast.Call | ast.List | ast.Tuple):
                 items = node.args if isinstance(node, ast.Call) else node.elts
                 for a, b in pairwise(items):
                     if isinstance(a, ast.Call) and isinstance(b, ast.Call):
                         edits = port.replace(a, port.segment(b)), port.replace(b, port.segment(a))
-                        yield site.rewrite(rank, *edits)
-        yield from exchange_statements(site, rank, statement)
+                        yield site.rewrite(cost, *edits)
+        yield from exchange_statements(site, cost, statement)
 
 
 def move_norm(site: PatchSite, node: ast.expr) -> Iterator[str]:
@@ -125,7 +125,7 @@ def move_norm(site: PatchSite, node: ast.expr) -> Iterator[str]:
                 yield f"{kept} + {segment(total.right.func)}({segment(node.func)}({kept}))"
 
 
-def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
+def exchange_statements(site: PatchSite, cost: float, node: ast.stmt) -> Iterator[Rewriting]:
     """Yield the rewriting that exchanges a statement with the next one in its block, if there is
     one."""
     parent = site.port.parents.get(node)
@@ -137,27 +137,27 @@ def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterato
                 site.port.replace(node, site.port.segment(other)),
                 site.port.replace(other, site.port.segment(node)),
             )
-            yield site.rewrite(rank, *edits)
+            yield site.rewrite(cost, *edits)
 
 
 def shift_numbers(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that change whole numbers by one or in their sign, or the second argument of
     ``tril`` and ``triu``."""
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 100:
                 for other in (node.value - 1, node.value + 1, -node.value):
                     parent = site.port.parents.get(node)
                     signed = other < 0 and isinstance(parent, ast.UnaryOp)
                     if other != node.value and not signed:
-                        yield site.rewrite(rank, site.port.replace(node, str(other)))
+                        yield site.rewrite(cost, site.port.replace(node, str(other)))
             if isinstance(node, ast.Call) and function_key(call_name(node)) in ("tril", "triu"):
                 for number in (0, 1, -1):
                     if len(node.args) > 1:
                         edit = site.port.replace(node.args[1], str(number))
                     else:
                         edit = insert_argument(site.port.text, site.port.span(node), str(number))
-                    yield site.rewrite(rank - 0.5, edit)
+                    yield site.rewrite(cost - 0.5, edit)
 
 
 def undo_factor(site: PatchSite) -> Iterator[Rewriting]:
@@ -170,18 +170,18 @@ def undo_factor(site: PatchSite) -> Iterator[Rewriting]:
     factor = float(value[1])
     if not factor:
         return
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             written = read_literal(node)
             if isinstance(node, ast.Constant) and is_number(written) and written:
                 for other in (written / factor, written * factor):
-                    yield site.rewrite(rank, site.port.replace(node, f"{other:.9g}"))
+                    yield site.rewrite(cost, site.port.replace(node, f"{other:.9g}"))
             elif site.code and site.port.segment(node) == site.code:
                 inverse = f"/ {factor:.9g}" if abs(factor) > 1 else f"* {1 / factor:.9g}"
                 product = ast.parse("a * b", mode="eval").body
                 text = parenthesize(site.code, node, product)
                 whole = parenthesize(f"{text} {inverse}", product, site.port.parents.get(node))
-                yield site.rewrite(rank + 1, site.port.replace(node, whole))
+                yield site.rewrite(cost + 1, site.port.replace(node, whole))
 
 
 def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
@@ -189,13 +189,13 @@ def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
     subscripts left out, and calls that only move elements left out."""
     yield from exchange_parts(site)
     yield from shift_numbers(site)
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 edit = site.port.replace(node, site.port.segment(node.value))
-                yield site.rewrite(rank, edit)
-    for rank, statement in site.zones():
+                yield site.rewrite(cost, edit)
+    for cost, statement in site.zones():
         for call in list_calls(site, statement):
             moves = function_key(call_name(call)) in MOVES
             if moves and (bare := unwrap_call(site, call)) is not None:
-                yield site.rewrite(rank + 0.1, bare)
+                yield site.rewrite(cost + 0.1, bare)

@@ -39,16 +39,16 @@ def reference_rewritings(site: PatchSite) -> Iterator[Rewriting]:
         x = site.original.statement_at(x_line)
         for number, y in enumerate(site.statements):
             if x is not None:
-                rank = EXPRESSION + 0.3 + 0.1 * number
-                yield from pair_rewritings(site, translator, x, y, rank)
+                cost = EXPRESSION + 0.3 + 0.1 * number
+                yield from pair_rewritings(site, translator, x, y, cost)
     seen = set()
     for ours, theirs, near in function_pairs(site):
         if (ours, theirs) in seen:
             continue
         seen.add((ours, theirs))
         for rewriting in function_rewritings(site, translator, ours, theirs):
-            rank = rewriting.rank + (0.0 if near else FILE - FUNCTIONS)
-            yield Rewriting(rewriting.edits, rank, rewriting.line)
+            cost = rewriting.cost + (0.0 if near else FILE - FUNCTIONS)
+            yield Rewriting(rewriting.edits, cost, rewriting.line)
 
 
 def code_rewritings(site: PatchSite, translator: Translator) -> Iterator[Rewriting]:
@@ -87,12 +87,12 @@ def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.e
 
 
 def rewrite_if_known(
-    site: PatchSite, rank: float, node: ast.AST, edits: Sequence[Edit]
+    site: PatchSite, cost: float, node: ast.AST, edits: Sequence[Edit]
 ) -> Iterator[Rewriting]:
     """Yield one rewriting with these edits if they use only names that the port knows at ``node``;
     else nothing."""
     if edits and all(site.is_known(edit.text, node) for edit in edits if is_source(edit.text)):
-        yield site.rewrite(rank, *edits)
+        yield site.rewrite(cost, *edits)
 
 
 def is_source(text: str) -> bool:
@@ -105,13 +105,13 @@ def is_source(text: str) -> bool:
 
 
 def pair_rewritings(
-    site: PatchSite, translator: Translator, a: ast.stmt, b: ast.stmt, rank: float
+    site: PatchSite, translator: Translator, a: ast.stmt, b: ast.stmt, cost: float
 ) -> Iterator[Rewriting]:
     """Yield rewritings that remove the differences between statement ``a`` of the original and
     statement ``b`` of the port.
 
     Args:
-        rank: rank of rewritings of a single edit; those of several edits get a larger one.
+        cost: cost of rewritings of a single edit; those of several edits get a larger one.
     """
     pairs: list[tuple[ast.AST, ast.AST]] = []
     if is_simple(a) and is_simple(b):
@@ -128,7 +128,7 @@ def pair_rewritings(
         pairs += zip(list_heads(a), list_heads(b), strict=False)
     edits = [edit for x, y in pairs for edit in expression_edits(translator, x, y)]
     for group in group_edits(edits):
-        yield from rewrite_if_known(site, rank + 0.05 * (len(group) - 1), b, group)
+        yield from rewrite_if_known(site, cost + 0.05 * (len(group) - 1), b, group)
 
 
 def statement_text(node: ast.stmt, imported: frozenset[str]) -> str:
@@ -158,7 +158,7 @@ def function_rewritings(
     texts = [statement_text(one, translator.original.imported) for one in a]
     others = [statement_text(one, site.port.imported) for one in b]
 
-    def rank_of(node: ast.AST) -> float:
+    def cost_of(node: ast.AST) -> float:
         return FUNCTIONS + PER_LINE * site.distance(node)
 
     repeated: dict[tuple[str, str], list[Edit]] = {}
@@ -168,7 +168,7 @@ def function_rewritings(
         pairs = pair_similar(texts[i1:i2], others[j1:j2])
         for i, j in pairs.items():
             y = b[j1 + j]
-            for rewriting in pair_rewritings(site, translator, a[i1 + i], y, rank_of(y) - 0.5):
+            for rewriting in pair_rewritings(site, translator, a[i1 + i], y, cost_of(y) - 0.5):
                 yield rewriting
                 if len(rewriting.edits) == 1:
                     edit = rewriting.edits[0]
@@ -177,10 +177,10 @@ def function_rewritings(
         missing = [x for n, x in enumerate(a[i1:i2]) if n not in pairs]
         extra = [y for n, y in enumerate(b[j1:j2]) if n not in pairs.values()]
         at = b[j1] if j1 < len(b) else b[-1]
-        rank = rank_of(at)
+        cost = cost_of(at)
         for y in extra:
             if is_simple(y):
-                yield site.rewrite(rank_of(y), remove_statement(site.port, y))
+                yield site.rewrite(cost_of(y), remove_statement(site.port, y))
         following = {id(x): b[j1 + pairs[n]] for n, x in enumerate(a[i1:i2]) if n in pairs}
         for x in missing:
             after = [
@@ -189,19 +189,19 @@ def function_rewritings(
             anchor, before = (
                 (after[0], True) if after else (b[j2], True) if j2 < len(b) else (b[-1], False)
             )
-            yield from insert_statements(site, translator, [x], anchor, before, rank)
+            yield from insert_statements(site, translator, [x], anchor, before, cost)
         if len(missing) > 1 and not pairs:
             anchor, before = (b[j2], True) if j2 < len(b) else (b[-1], False)
             edits = [remove_statement(site.port, y) for y in extra if is_simple(y)]
-            yield from insert_statements(site, translator, missing, anchor, before, rank, edits)
+            yield from insert_statements(site, translator, missing, anchor, before, cost, edits)
         if missing and extra and len(missing) == len(extra) == 1:
-            yield from replace_statements(site, translator, missing[0], extra[0], rank)
+            yield from replace_statements(site, translator, missing[0], extra[0], cost)
     for edits in repeated.values():  # one mistake in several statements
         if len(edits) > 1:
-            rank = min(
-                rank_of(site.port.statement_at(line) or theirs) for line in site.lines or (1,)
+            cost = min(
+                cost_of(site.port.statement_at(line) or theirs) for line in site.lines or (1,)
             )
-            yield site.rewrite(rank - 0.4, *edits)
+            yield site.rewrite(cost - 0.4, *edits)
 
 
 def pair_similar(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:

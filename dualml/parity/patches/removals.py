@@ -32,13 +32,13 @@ def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
     for node in ast.walk(site.port.tree):
         if isinstance(node, ast.keyword) and node.arg == "requires_grad":
             edit = remove_argument(site.port.text, site.port.span(node))
-            rank = NAMED_SETTING + 0.5 + 0.01 * site.distance(node.value)
-            yield site.rewrite(rank, edit)
+            cost = NAMED_SETTING + 0.5 + 0.01 * site.distance(node.value)
+            yield site.rewrite(cost, edit)
         if isinstance(node, ast.Assign) and sets_flag(node):
             flag = "False" if getattr(node.value, "value", None) is True else "True"
-            rank = NAMED_SETTING + 0.5 + 0.01 * site.distance(node)
-            yield site.rewrite(rank + 0.1, site.port.replace(node.value, flag))
-            yield site.rewrite(rank, remove_statement(site.port, node))
+            cost = NAMED_SETTING + 0.5 + 0.01 * site.distance(node)
+            yield site.rewrite(cost + 0.1, site.port.replace(node.value, flag))
+            yield site.rewrite(cost, remove_statement(site.port, node))
     for node in ast.walk(site.port.tree):
         if not (isinstance(node, ast.Call) and site.port.is_editable(node)):
             continue
@@ -56,7 +56,7 @@ def sets_flag(node: ast.Assign) -> bool:
 def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:
     """Yield rewritings that leave out calls of functions with these names (see `normalize_name`),
     keeping their first argument: each alone and, if ``together``, all in one statement."""
-    for rank, statement in site.zones():
+    for cost, statement in site.zones():
         edits = []
         for call in list_calls(site, statement):
             if is_call_of(call, names, site):
@@ -64,11 +64,11 @@ def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> I
                 if edit is not None:
                     edits.append((call, edit))
         for _, edit in edits:
-            yield site.rewrite(rank - 1, edit)
+            yield site.rewrite(cost - 1, edit)
         if together and len(edits) > 1:
             text = strip_calls(site, statement, names)
             if text is not None:
-                yield site.rewrite(rank - 1.5, site.port.replace(statement, text))
+                yield site.rewrite(cost - 1.5, site.port.replace(statement, text))
 
 
 def is_call_of(call: ast.Call, names: frozenset[str], site: PatchSite) -> bool:

@@ -55,7 +55,7 @@ def without_patch(reason: str, verdict: str = "none") -> JsonObject:
 
 
 def changed_pairs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of the map ``after`` that are new or differ in ``before``."""
+    """Return the entries of the map ``after`` that ``before`` lacks or has with another partner."""
     return {name: partner for name, partner in after.items() if before.get(name) != partner}
 
 

@@ -30,12 +30,12 @@ class Rewriting:
 
     Attributes:
         edits: edits of the port's text; they do not overlap.
-        rank: how likely it is, see `NAMED_SETTING`; a smaller number is likelier.
+        cost: how unlikely it is, see `NAMED_SETTING`: a smaller number is likelier.
         line: line of the first edit, from 1.
     """
 
     edits: tuple[Edit, ...]
-    rank: float
+    cost: float
     line: int = 0
 
 
@@ -108,17 +108,17 @@ class PatchSite:
                     yield node
 
     def zones(self) -> Iterator[tuple[float, ast.stmt]]:
-        """Yield (rank, statement) for the statements to rewrite: those at the cause, then those
-        around; a smaller rank is likelier."""
+        """Yield (cost, statement) for the statements to rewrite: those at the cause, then those
+        around; a smaller cost is likelier."""
         for number, statement in enumerate(self.statements):
             yield STATEMENT + 0.1 * min(number, 10), statement
         for statement in self.nearby:
             yield NEARBY + PER_LINE * self.distance(statement), statement
 
-    def rewrite(self, rank: float, *edits: Edit) -> Rewriting:
-        """Return the `Rewriting` with this rank and these edits, at least one."""
+    def rewrite(self, cost: float, *edits: Edit) -> Rewriting:
+        """Return the `Rewriting` with this cost and these edits, at least one."""
         start = min(edit.start for edit in edits)
-        return Rewriting(tuple(edits), rank, self.port.text.count("\n", 0, start) + 1)
+        return Rewriting(tuple(edits), cost, self.port.text.count("\n", 0, start) + 1)
 
     def is_known(self, text: str, node: ast.AST) -> bool:
         """Return whether a piece of source uses only names that the port knows at the place of a

@@ -12,8 +12,8 @@ from dualml.common.json_types import JsonObject
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.patches.candidates import ranked_texts
 from dualml.parity.patches.locations import (
-    alike_line,
     is_optimizer,
+    most_similar_lines,
     operation_lines,
     optimizer_lines,
     original_lines,
@@ -157,7 +157,7 @@ class PatchSearch:
                     port, self.trials.job["sides"][self.trials.port]["optimizer"]
                 )
             if not lines and original is not None:
-                lines = alike_line(original, ours, port)
+                lines = most_similar_lines(original, ours, port)
             site = PatchSite(
                 port,
                 self.namespaces([path]).get(path, Namespace()),

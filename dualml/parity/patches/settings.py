@@ -56,21 +56,21 @@ def restore_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterato
     """Yield rewritings that give one setting the original's value ``old`` instead of the port's
     ``value``."""
     related: list[tuple[ast.Call, float]] = []
-    for call, rank in calls_by_rank(site):
+    for call, cost in calls_by_cost(site):
         named = list(named_argument(site, call, name, old, value))
         for edit in named:
-            yield site.rewrite(rank, edit)
+            yield site.rewrite(cost, edit)
         if named:
-            related.append((call, rank))
+            related.append((call, cost))
         else:
             for edit in add_setting(site, call, name, old, value):
-                yield site.rewrite(rank + 0.4, edit)
+                yield site.rewrite(cost + 0.4, edit)
     yield from restore_everywhere(site, related, name, old, value)
     yield from number_rewritings(site, name, old, value)
 
 
-def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
-    """Yield (call, rank) of the calls that may have the setting of the cause, a smaller rank being
+def calls_by_cost(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
+    """Yield (call, cost) of the calls that may have the setting of the cause, a smaller cost being
     likelier: all calls at the cause, then related ones in the whole file."""
     operation = function_key(str(site.change["operation"]))
     seen = set()
@@ -143,7 +143,7 @@ def restore_everywhere(
     changes all these calls: a wrong setting is often repeated.
 
     Args:
-        related: (call, rank) of the calls with the setting.
+        related: (call, cost) of the calls with the setting.
     """
     groups: dict[str, list[ast.Call]] = {}
     for call, _ in related:
@@ -168,14 +168,14 @@ def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Itera
             continue
         gap = site.distance(node)
         near = any(node in ast.walk(one) for one in site.statements)
-        rank = (
+        cost = (
             STATEMENT - 0.5 if near else (FILE if common else FUNCTIONS) + PER_LINE * min(gap, 40)
         )
         if is_default_of(site, node, name):
-            rank = STATEMENT
+            cost = STATEMENT
         for text in list(desired_texts(name, old, value, written))[:1]:
             if text != site.port.segment(node):
-                yield site.rewrite(rank, site.port.replace(node, text))
+                yield site.rewrite(cost, site.port.replace(node, text))
 
 
 def is_default_of(site: PatchSite, node: ast.AST, name: str) -> bool:
@@ -199,7 +199,7 @@ def padding_rewritings(site: PatchSite, old: Any) -> Iterator[Rewriting]:
     """Yield rewritings of MindSpore's ``pad_mode`` at the calls that have it: explicit padding with
     the original's ``old``, or ``valid`` if that is 0."""
     first = old[0] if isinstance(old, list | tuple) and old else old
-    for call, rank in calls_by_rank(site):
+    for call, cost in calls_by_cost(site):
         words = {one.arg: one for one in call.keywords if one.arg}
         parameters = site.namespace.signatures.get(dotted_name(call.func), {})
         if "pad_mode" not in words and "pad_mode" not in parameters:
@@ -207,7 +207,7 @@ def padding_rewritings(site: PatchSite, old: Any) -> Iterator[Rewriting]:
         span, port = site.port.span(call), site.port
         text = f'pad_mode="pad", padding={first}' if first else 'pad_mode="valid"'
         if "pad_mode" not in words:
-            yield site.rewrite(rank, insert_argument(port.text, span, text))
+            yield site.rewrite(cost, insert_argument(port.text, span, text))
             continue
         edits = [port.replace(words["pad_mode"], text)]
         if "padding" in words:
@@ -218,4 +218,4 @@ def padding_rewritings(site: PatchSite, old: Any) -> Iterator[Rewriting]:
                     port.replace(words["pad_mode"], 'pad_mode="pad"'),
                     port.replace(words["padding"].value, str(first)),
                 ]
-        yield site.rewrite(rank, *edits)
+        yield site.rewrite(cost, *edits)

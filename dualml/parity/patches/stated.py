@@ -31,8 +31,8 @@ def restore_stated(site: PatchSite) -> Iterator[Rewriting]:
         for value in known.values():
             if written is not ... and written != value:
                 text = format_literal(value, written)
-                rank = NAMED_SETTING + 0.2 + 0.01 * min(site.distance(node), 50)
-                yield site.rewrite(rank, site.port.replace(node, text))
+                cost = NAMED_SETTING + 0.2 + 0.01 * min(site.distance(node), 50)
+                yield site.rewrite(cost, site.port.replace(node, text))
 
 
 def named_values(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

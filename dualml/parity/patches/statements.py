@@ -31,7 +31,7 @@ def insert_statements(
     missing: Sequence[ast.stmt],
     anchor: ast.stmt,
     before: bool,
-    rank: float,
+    cost: float,
     edits: Sequence[Edit] = (),
 ) -> Iterator[Rewriting]:
     """Yield one rewriting that writes statements of the original, in the port's names, before or
@@ -60,11 +60,11 @@ def insert_statements(
     at = start if before else port.line_starts[anchor.end_lineno or anchor.lineno]
     added = Edit(at, at, block)
     if all(edit.end <= at or edit.start > at for edit in edits):
-        yield site.rewrite(rank, *edits, added)
+        yield site.rewrite(cost, *edits, added)
 
 
 def replace_statements(
-    site: PatchSite, translator: Translator, ours: ast.stmt, theirs: ast.stmt, rank: float
+    site: PatchSite, translator: Translator, ours: ast.stmt, theirs: ast.stmt, cost: float
 ) -> Iterator[Rewriting]:
     """Yield one rewriting that replaces statement ``theirs`` of the port by statement ``ours`` of
     the original; nothing if they are not simple, or use names that the port does not know."""
@@ -74,4 +74,4 @@ def replace_statements(
         except Untranslatable:
             return
         if site.is_known(text, theirs):
-            yield site.rewrite(rank + 0.2, site.port.replace(theirs, text))
+            yield site.rewrite(cost + 0.2, site.port.replace(theirs, text))

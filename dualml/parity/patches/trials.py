@@ -61,7 +61,7 @@ class Trials:
     count: int = field(default=0, init=False)
 
     @cached_property
-    def original(self) -> Trace:
+    def first_trace(self) -> Trace:
         """The trace of the first side, which no patch of the second changes."""
         return read_trace(self.folder / "a")
 
@@ -91,7 +91,7 @@ class Trials:
             run_side(WORKER, folder, "b", self.sides[1], self.job["timeout"])
             labels = self.sides[0].label, self.sides[1].label
             settings = JudgingSettings(self.job["margin"], self.job["map"], labels)
-            return judge_traces(self.original, read_trace(folder / "b"), settings)
+            return judge_traces(self.first_trace, read_trace(folder / "b"), settings)
         except UserError:
             return None
 

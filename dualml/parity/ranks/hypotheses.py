@@ -184,7 +184,7 @@ class TestedHypothesis:
     evidence: RankEvidence
 
     @property
-    def rank_key(self) -> tuple[int, int, int]:
+    def sort_key(self) -> tuple[int, int, int]:
         """Sort key, the best hypothesis first: most arrays explained, then smallest cost, then the
         suspect with more ranks."""
         ranks = self.evidence.suspect.ranks
@@ -215,7 +215,7 @@ def run_hypotheses(
         if (finding := one.test(evidence)) is not None
     ]
     best: dict[str, TestedHypothesis] = {}
-    for one in sorted(found, key=lambda each: each.rank_key):
+    for one in sorted(found, key=lambda each: each.sort_key):
         best.setdefault(one.hypothesis.key, one)
     return list(best.values())
 

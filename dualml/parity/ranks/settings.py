@@ -117,13 +117,13 @@ def is_same_start(sides: tuple[TraceSide, TraceSide]) -> bool:
     if a.updates and b.updates and a.updates != b.updates:
         return False
     return not any(
-        has_state(side, slot) and not is_same_value(one, other, slot)
+        has_slot(side, slot) and not is_same_value(one, other, slot)
         for side, one, other in ((sides[1], a, b), (sides[0], b, a))
         for slot in one.slots
     )
 
 
-def has_state(side: TraceSide, slot: str) -> bool:
+def has_slot(side: TraceSide, slot: str) -> bool:
     """Return whether the optimizer has a kind of state, ``slot``, after the first step."""
     return any(name.startswith(f"{slot}/") for name in side.trace.names("state", 1))
 

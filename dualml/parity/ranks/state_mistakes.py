@@ -155,8 +155,9 @@ def optimizer_begins_anew(evidence: RankEvidence) -> RankFinding | None:
 
 
 def find_followed(side: TraceSide, name: str) -> str | None:
-    """Return the trained parameter that an averaged copy of weights follows: of its shape, and with
-    the longest common end of their names; None if ``name`` is itself trained or there is none."""
+    """Return the trained parameter that an averaged copy of weights follows: of its shape, and
+    with the most equal dotted parts at the end of their names, at least one. None if ``name`` is
+    itself trained or unknown, or there is none."""
     shapes = {one.name: one for one in side.trace.tensors}
     own = shapes.get(side.own_name(name))
     if own is None or own.trained:

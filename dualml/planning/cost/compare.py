@@ -84,10 +84,12 @@ def pairs_to_compare(chosen: Sequence[str]) -> list[tuple[str, str]]:
     return [pair for pair in PAIRS if set(pair) <= set(chosen)]
 
 
-def fastest(column: dict[str, float]) -> list[str]:
-    """Return the fastest of the strategies in ``column`` (strategy → seconds) that give every rank
-    the whole sum, if there are at least two; several names if they tie, none if all tie."""
-    candidates = {name: value for name, value in column.items() if gives_exact_sum(name)}
+def fastest(seconds_by_strategy: dict[str, float]) -> list[str]:
+    """Return the fastest of the strategies that give every rank the whole sum, if there are at
+    least two; several names if they tie, none if all tie."""
+    candidates = {
+        name: value for name, value in seconds_by_strategy.items() if gives_exact_sum(name)
+    }
     least = min(candidates.values(), default=0.0)
     names = [name for name, value in candidates.items() if value <= least * (1 + TIME_RTOL)]
     return names if len(names) < len(candidates) else []

@@ -147,7 +147,7 @@ def _curve(name: str, about: Mapping[str, Any]) -> PublishedCurve:
     )
 
 
-def summary(errors: Sequence[float]) -> tuple[float, float]:
+def median_and_max(errors: Sequence[float]) -> tuple[float, float]:
     """Return the median and the maximum of the absolute errors, of which there is at least one.
 
     Example:
@@ -181,7 +181,7 @@ def describe() -> JsonObject:
         about = {key: value for key, value in curve.about.items() if key != "rows"}
         source = tables()["sources"][about["source"]]
         errors = {
-            part: dict(zip(("median", "worst"), summary([*of.values()]), strict=True))
+            part: dict(zip(("median", "worst"), median_and_max([*of.values()]), strict=True))
             for part, of in vars(parts).items()
             if of
         }

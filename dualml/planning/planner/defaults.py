@@ -19,13 +19,13 @@ class SoftwareDefaults:
     """
 
     fused: bool
-    chunks: int
+    max_chunks: int
 
 
 #: FlashAttention through Transformer Engine, and a few virtual stages.
-MEGATRON_DEFAULTS = SoftwareDefaults(fused=True, chunks=4)
+MEGATRON_DEFAULTS = SoftwareDefaults(fused=True, max_chunks=4)
 #: dualml interleaves no stages as the planner lays them out.
-DUALML_DEFAULTS = SoftwareDefaults(fused=True, chunks=1)
+DUALML_DEFAULTS = SoftwareDefaults(fused=True, max_chunks=1)
 DEFAULTS: Mapping[str, SoftwareDefaults] = {
     MEGATRON.name: MEGATRON_DEFAULTS,
     DUALML.name: DUALML_DEFAULTS,

@@ -63,7 +63,7 @@ class LayoutPlan(PricedLayouts):
         return self.best_row if self.layout_row is None else self.layout_row
 
     @cached_property
-    def meshes(self) -> list[int]:
+    def mesh_rows(self) -> list[int]:
         """Row of the fastest layout that fits for every mesh (dp, pp, tp, cp), sorted by time;
         meshes without one are left out."""
         x, seen, rows = self.layouts, set(), []
@@ -75,7 +75,7 @@ class LayoutPlan(PricedLayouts):
         return rows
 
     @cached_property
-    def front(self) -> list[int]:
+    def front_rows(self) -> list[int]:
         """Rows of the Pareto front of memory and time, by ascending memory, also beyond the
         limit."""
         order = np.lexsort((self.update_seconds, self.peak_memory))
@@ -204,11 +204,11 @@ class LayoutPlan(PricedLayouts):
             "fitting": len(self.ranked_rows),
             "best": best,
             **named,
-            "plans": [self.describe_row(row) for row in self.meshes[:top]],
+            "plans": [self.describe_row(row) for row in self.mesh_rows[:top]],
             "binding": self.binding,
             "bounds": self.bounds,
             "shares": self.shares,
-            "front": [self.describe_row(row) for row in self.front],
+            "front": [self.describe_row(row) for row in self.front_rows],
         }
 
     def _describe_layout(self) -> JsonObject:

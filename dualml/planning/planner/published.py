@@ -193,7 +193,7 @@ def _layouts(row: Mapping[str, Any]) -> Layouts:
     return Layouts(micro=micro, chunks=chunks, **columns)
 
 
-def summary(errors: Sequence[float]) -> tuple[float, float]:
+def median_and_max(errors: Sequence[float]) -> tuple[float, float]:
     """Return the median and the maximum of the absolute errors, of which there is at least one."""
     sizes = np.abs(errors)
     return float(np.median(sizes)), float(sizes.max())

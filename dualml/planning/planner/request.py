@@ -241,7 +241,7 @@ def _choices(
     return SearchSpace(
         tensor=cluster.node if options["tensor"] is None else options["tensor"],
         context=options["context"],
-        chunks=defaults.chunks if options["interleave"] is None else options["interleave"],
+        chunks=defaults.max_chunks if options["interleave"] is None else options["interleave"],
         zero=tuple(map(int, zero)),
         recompute=again,
     )

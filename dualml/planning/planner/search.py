@@ -17,13 +17,15 @@ from dualml.planning.planner.space import enumerate_layouts
 
 
 def search_layouts(request: PlanRequest) -> LayoutPlan:
-    """Price every layout of a request that its engine can train and that has the pinned axes, also
-    those that do not fit in memory; with attention that saves no scores, those with selective
-    recomputation are left out. The layout that the request names is always among them.
+    """Price every layout of a request that its engine can train and that has the pinned axes,
+    also those that do not fit in memory; with attention that saves no scores, layouts with
+    selective recomputation are left out unless it is pinned. The layout that the request names
+    is always among them, as the only one if the search finds none.
 
     Raises:
-        UserError: no layout divides what must be divided, or the engine trains none, or there are
-            more than a million.
+        UserError: the request names no layout, and none divides what must be divided, the engine
+            trains none, none has the pins, or there are more than a million; or the batch does not
+            divide into the named layout's micro-batches.
 
     Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
     """

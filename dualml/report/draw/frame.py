@@ -116,7 +116,7 @@ def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[
     """Yield content, width in pixels and attributes of each legend entry: the listed keys that a
     mark uses. An entry's rectangle is the pointer target, and the focus ring is drawn around it."""
     drawn = [(mark, owner_of(mark)) for mark in iter_marks(figure)]
-    for key in styles.keys.values():
+    for key in styles.entries.values():
         owned = [mark for mark, owner in drawn if owner.name_for(key.kind) == key.name]
         if owned and key.listed:
             label = text.truncate(key.label or key.name, figure.width - SWATCH_WIDTH - 12)

@@ -22,40 +22,40 @@ PLACEHOLDER_SCALE = Scale(Axis(), "linear", 0.0, 1.0)  # placeholder until the s
 
 
 class Styles:
-    """The legend entries of a figure, completed: ``keys`` maps (kind, name) to an entry, and a
+    """The legend entries of a figure, completed: ``entries`` maps (kind, name) to an entry, and a
     series that is drawn without one gets an entry with the next free colour."""
 
     def __init__(self, figure: Figure) -> None:
-        self.keys = {(key.kind, key.name): key for key in figure.keys}
-        colors = {key.color for key in figure.keys}
+        self.entries = {(key.kind, key.name): key for key in figure.entries}
+        colors = {key.color for key in figure.entries}
         free = iter([c for c in CYCLE if c not in colors] + list(CYCLE) * 9)
-        shapes = [s for s in text.MARKERS if s not in {key.marker for key in figure.keys}]
-        marked = any(key.marker and key.kind == "series" for key in figure.keys)
+        shapes = [s for s in text.MARKERS if s not in {key.marker for key in figure.entries}]
+        marked = any(key.marker and key.kind == "series" for key in figure.entries)
         for owner in map(owner_of, iter_marks(figure)):
             if any(key.color for key in self._entries_of(owner)):
                 continue
             new = [
-                k for k in KINDS if owner.name_for(k) and (k, owner.name_for(k)) not in self.keys
+                k for k in KINDS if owner.name_for(k) and (k, owner.name_for(k)) not in self.entries
             ]
             for kind in new[:1]:
                 shape = shapes.pop(0) if marked and shapes and kind == "series" else ""
                 name = owner.name_for(kind)
-                self.keys[kind, name] = LegendEntry(kind, name, color=next(free), marker=shape)
+                self.entries[kind, name] = LegendEntry(kind, name, color=next(free), marker=shape)
 
     def _entries_of(self, owner: SeriesId) -> list[LegendEntry]:
         """Return the legend entries that apply to an owner, the deciding one first."""
         places = ((kind, owner.name_for(kind)) for kind in KINDS)
-        return [self.keys[place] for place in places if place in self.keys]
+        return [self.entries[place] for place in places if place in self.entries]
 
     def style(self, owner: SeriesId) -> LegendEntry:
         """Return the style of an owner: colour, stroke and marker come from the first legend entry
         that sets them (else ink, solid, none); it is hollow or pale if any entry is."""
-        keys = self._entries_of(owner)
+        entries = self._entries_of(owner)
         color, stroke, marker = (
-            next((value for key in keys if (value := getattr(key, name))), usual)
+            next((value for key in entries if (value := getattr(key, name))), usual)
             for name, usual in (("color", "ink"), ("stroke", "solid"), ("marker", ""))
         )
-        hollow, pale = any(k.hollow for k in keys), any(k.pale for k in keys)
+        hollow, pale = any(k.hollow for k in entries), any(k.pale for k in entries)
         return LegendEntry("series", "", "", color, stroke, marker, hollow, pale)
 
 

@@ -44,7 +44,7 @@ class Scale:
         if self.axis.names:
             return [(float(k), name) for k, name in enumerate(self.axis.names)]
         room = abs(self.end - self.start) / (62 if self.end > self.start else 30)
-        return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
+        return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.integer_ticks)
 
     def minor_ticks(self) -> list[float]:
         """Return the positions of minor ticks between powers of ten. Empty unless the scale is
@@ -82,7 +82,7 @@ def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
     positive = [v for v in shown if v > 0]
     kind: str = axis.scale
     if kind == "auto":
-        kind = "log" if positive and max(positive) / min(positive) > axis.wide else "linear"
+        kind = "log" if positive and max(positive) / min(positive) > axis.log_factor else "linear"
     if kind in ("log", "log2"):
         shown = positive
     usual = (1.0, 10.0) if "log" in kind else (0.0, 1.0)

@@ -51,7 +51,7 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
         "memory": format_bytes(request.cluster.memory),
     }
     answer, *reasons = explain_plan(plan, words)
-    rows = plan.meshes[:top]
+    rows = plan.mesh_rows[:top]
     first: list[Block] = [
         VerdictBlock(answer, "good" if plan.fits[plan.answer_row] else "bad"),
         *map(Prose, reasons),
@@ -81,7 +81,7 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
 def make_front_figure(plan: LayoutPlan, words: Messages) -> Figure:
     """Make the figure of peak memory against seconds of an update: the fastest layout of every mesh
     that fits, and the Pareto front, with the memory limit as a line."""
-    rows, meshes = plan.front, plan.meshes or plan.front
+    rows, meshes = plan.front_rows, plan.mesh_rows or plan.front_rows
     marks: list[Mark] = [
         LineMark(
             *_coordinates(plan, meshes),

@@ -23,8 +23,8 @@ from dualml.planning.planner.published import (
     RunPrediction,
     errors_by_half,
     fitted_names,
+    median_and_max,
     runs,
-    summary,
 )
 from dualml.planning.planner.published import tables as given
 from dualml.planning.planner.search import search_layouts
@@ -59,7 +59,7 @@ def errors_table(words: Messages) -> Table:
         "half": lambda half: words(f"planner.half.{half[0]}"),
         "count:": lambda half: str(len(half[1])),
         ("median:", "worst:"): lambda half: map(
-            numbers.percent, summary([p.error for p in half[1]])
+            numbers.percent, median_and_max([p.error for p in half[1]])
         ),
     }
     return _table("errors", vars(errors_by_half()).items(), read, words)
@@ -257,7 +257,7 @@ def describe() -> JsonObject:
         for p in (run.predict(),)
     ]
     errors = {
-        key: dict(zip(("median", "worst"), summary([p.error for p in each]), strict=True))
+        key: dict(zip(("median", "worst"), median_and_max([p.error for p in each]), strict=True))
         for key, each in vars(errors_by_half()).items()
     }
     return {"reached": vars(fitted_efficiency()), "runs": rows, "errors": errors}

@@ -83,7 +83,7 @@ def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
         "planner.considered",
         n=f"{len(plan.layouts):,}",
         fits=f"{len(plan.ranked_rows):,}",
-        meshes=f"{len(plan.meshes):,}",
+        meshes=f"{len(plan.mesh_rows):,}",
         shown=shown,
     )
 
@@ -134,7 +134,7 @@ def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
 def sample_front(plan: LayoutPlan) -> list[int]:
     """Return about `FRONT` rows (indices into ``plan.layouts``) of the Pareto front, evenly spaced,
     always with its ends and the fastest layout that fits; all rows of a shorter front."""
-    rows = plan.front
+    rows = plan.front_rows
     if len(rows) <= FRONT:
         return rows
     step = (len(rows) - 1) / (FRONT - 1)

@@ -84,7 +84,7 @@ class SplitArm:
         return tuple(n > 1 for n in (self.mesh.data, self.mesh.pipeline, self.mesh.tensor))
 
     @property
-    def plan_signature(self) -> tuple[Any, ...]:
+    def plan_kind(self) -> tuple[Any, ...]:
         """A key that is equal for arms whose plans look alike when drawn."""
         shared = self.split.sequence, self.split.regather, self.split.context > 1
         return (
@@ -231,7 +231,7 @@ class Splits:
         """Return the arms with a slow rank, each with the same arm without it; only pairs of split
         arms in which both have a successful trial."""
         pairs = {
-            arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
+            arm: self.run.contrast.arm_without_straggler(arm.name, where=self.run.select)
             for arm in self
             if arm.slow and self.run.select(arm.name)
         }

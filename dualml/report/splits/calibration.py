@@ -110,7 +110,8 @@ def calibrate(splits: Splits, backend: str) -> Calibration | None:
 
 
 def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
-    """Return (ranks, bytes) → median seconds, for sizes that were measured often enough."""
+    """Return (ranks, bytes) → median seconds, for the pairs with at least `MIN_MEASUREMENTS`
+    measurements."""
     by_size: dict[tuple[int, int], list[float]] = {}
     for n, nbytes, seconds in measured:
         by_size.setdefault((n, nbytes), []).append(seconds)

@@ -99,7 +99,7 @@ class CollectiveCalls(NamedTuple):
     nbytes: float
 
 
-def collectives(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
+def collective_calls(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
     """Return the recorded collectives of a rank that occurred, as means over the updates:
     ``forward`` and ``backward`` inside layers, and ``gradients``; empty if nothing was recorded."""
     updates = common_steps(trial)

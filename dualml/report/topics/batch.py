@@ -181,7 +181,7 @@ def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figu
     """Return a figure of the loss against epochs, and of the accuracy against the batch size."""
     names = [arm.name for arm in family.all_arms]
     sizes = [(size, f"{size:,}") for size in sorted({arm.batch for arm in family.all_arms})]
-    loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto", wide=5.0)
+    loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto", log_factor=5.0)
     size = Axis(words("axis.batch_size") + words("axis.log"), "log2", ticks=sizes)
     kinds = [
         LegendEntry(

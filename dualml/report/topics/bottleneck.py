@@ -61,7 +61,7 @@ def columns(
     return {
         **PLACE,
         "handicap": lambda s: ranks.handicap_text(run, s.arm, words),
-        ("without:milliseconds", "with:milliseconds"): lambda s: s.times,
+        ("without:milliseconds", "with:milliseconds"): lambda s: s.step_seconds,
         "slowdown:relative": lambda s: s.factor,
         "slowdown_predicted:relative": lambda s: s.predicted,
         "slowdown_others:relative": lambda s: s.others,
@@ -100,7 +100,7 @@ def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEf
         marks.append(LineMark(value, rows, owner, joined=False, shift=shift))
         if any(x == x for x in guess):
             marks.append(LineMark(guess, rows, predicted, joined=False, shift=shift))
-    x = Axis(words("axis.slowdown"), "auto", wide=8)
+    x = Axis(words("axis.slowdown"), "auto", log_factor=8)
     diamond = LegendEntry(
         "series", "predicted", words("figure.predicted"), marker="diamond", hollow=True
     )
@@ -220,7 +220,7 @@ TOPIC = table_section(
     figures=figures,
     below=rank_figures,
     findings=findings,
-    keep=lambda effect: None not in effect.times,
+    keep=lambda effect: None not in effect.step_seconds,
     table="slowdown",
     priority=lambda run: 45 if straggler_arms(run) else 0,
 )

@@ -61,7 +61,9 @@ def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -
             marks.append(
                 LineMark([*ratios], [*ratios.values()], SeriesId(series=name), hints=hints)
             )
-        panels.append(_panel(m, marks, Axis(words("axis.over_fastest"), "auto", wide=4), words))
+        panels.append(
+            _panel(m, marks, Axis(words("axis.over_fastest"), "auto", log_factor=4), words)
+        )
     series = legend.strategies(name for m in first for name in m.exact)
     return Figure(
         "fastest",

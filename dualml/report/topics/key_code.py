@@ -54,7 +54,7 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
     parts: dict[str, list[Code]] = {}
     if ranks.multi_rank_arms(run):
         parts["parallel"] = read_listings("parallel")
-        parts |= _dealing(run)
+        parts |= _partition_listings(run)
     parts["strategies"] = strategies
     parts["execute"] = read_listings("execute")
     present = {run.framework(b) for b in run.backends}
@@ -86,7 +86,7 @@ def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
     return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
 
 
-def _dealing(run: RunData) -> dict[str, list[Code]]:
+def _partition_listings(run: RunData) -> dict[str, list[Code]]:
     """Return listings by section: the code of up to two plain partitions of those used and of the
     shortest skewed one (``partition``), and the code that averages parameters if an arm does
     (``local``)."""

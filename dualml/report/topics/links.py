@@ -80,7 +80,7 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
         link = links.get(where) or {}
         counted = link.get("messages"), link.get("bytes")
         if way:
-            calls, nbytes = events.collectives(trial, group[0]).get(way) or (None, None)
+            calls, nbytes = events.collective_calls(trial, group[0]).get(way) or (None, None)
             several = way == "gradients" and (sharded or sums[group[0]] > 1)
             counted = (calls, nbytes) if nbytes and not several else (None, None)
         kinds, messages, sizes = zip(*parts, strict=True)

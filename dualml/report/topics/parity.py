@@ -38,7 +38,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         if compared and (main or any(c.verdict == "different" for c in compared)):
             plain = all(ranks.world_size(run, arm) == 1 for arm in arms)
             yield from distance_figures(
-                run, words, group, compared if plain else _furthest_arms(compared)
+                run, words, group, compared if plain else _comparisons_of_furthest_arms(compared)
             )
     if run.comparisons:
         yield from _phases(run, words, run.comparisons)
@@ -52,7 +52,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         yield Fold(words("page.calibration"), [*map(Prose, texts)])
 
 
-def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[TrialComparison]:
+def _comparisons_of_furthest_arms(
+    compared: Sequence[TrialComparison], most: int = 3
+) -> list[TrialComparison]:
     """Return the comparisons of the ``most`` arms whose backends are furthest apart; an arm with
     the verdict ``different`` counts as further than any without it."""
 

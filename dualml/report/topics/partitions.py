@@ -11,7 +11,7 @@ from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Columns, tabulate
 from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.presentation import build_figure, shorten_list
-from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
+from dualml.report.run_partitions import EpochStats, PartitionSummary, list_partitions, same_samples
 from dualml.report.topics import ReportSection
 
 COLUMNS, MAX_PANELS = 3, 18
@@ -90,9 +90,9 @@ def _title(words: Messages, deal: PartitionSummary, sized: bool) -> str:
     return words("figure.panel", backend=text, n=deal.ranks) if sized else text
 
 
-def _empty(statements: Sequence[Statement], words: Messages) -> str:
+def _empty(epoch_stats: Sequence[EpochStats], words: Messages) -> str:
     """Return the ranks without samples as text, empty if every rank has some."""
-    empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
+    empty = sorted({r for s in epoch_stats for r, size in enumerate(s["sizes"]) if not size})
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 

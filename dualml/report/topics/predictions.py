@@ -14,7 +14,7 @@ from dualml.report.blocks import Block, Table
 from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
-from dualml.report.fits import checks, usable_fits
+from dualml.report.fits import prediction_checks, usable_fits
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, summarize_predictions
 from dualml.report.topics import ReportSection
@@ -25,7 +25,7 @@ Check = Mapping[str, Any]
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the fitted constants, and predicted beside measured times as a figure and a table."""
     yield from _constants(run, words)
-    if checks(run):
+    if prediction_checks(run):
         yield _figure(run, words)
     yield from _checks_table(run, words)
 
@@ -38,7 +38,7 @@ def _ratios(run: RunData) -> dict[str, float]:
             "predicted_s"
         ]
         / c["measured_s"]
-        for c in checks(run)
+        for c in prediction_checks(run)
         if c["measured_s"] and c["predicted_s"]
     }
 
@@ -71,7 +71,7 @@ def _constants(run: RunData, words: Messages) -> Iterator[Table]:
 def _figure(run: RunData, words: Messages) -> Figure:
     """Return a figure of predicted against measured times, a panel per backend; on the diagonal
     they are equal."""
-    every = checks(run)
+    every = prediction_checks(run)
     values = [1e3 * float(c[key]) for c in every for key in ("measured_s", "predicted_s")]
     low, high = min(v for v in values if v > 0) / 1.5, max(values) * 1.5
     x, y = (Axis(words(f"axis.{key}_ms"), "log", low, high) for key in ("measured", "predicted"))
@@ -109,7 +109,7 @@ def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of measured and predicted times by backend, ranks and strategy: those of the
     largest size, and the ratios of all sizes."""
     grouped: dict[tuple[Any, ...], list[Check]] = {}
-    for c in checks(run):
+    for c in prediction_checks(run):
         at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))
         grouped.setdefault(at, []).append(c)
 

@@ -52,7 +52,7 @@ class RecomputeResult(ArmResult):
         )
 
     @cached_property
-    def times(self) -> MeanInterval | None:
+    def step_ratio(self) -> MeanInterval | None:
         """Seconds of an update relative to those of ``base``; None if unknown."""
         return paired_ratio(self.steps, self.baseline.steps) if self.baseline else None
 
@@ -97,7 +97,7 @@ def columns(
         "kept:memory": lambda r: mib(r.activation_bytes),
         "kept_share:percent": lambda r: r.kept_share,
         "step:milliseconds": lambda r: r.step,
-        "kept_times:relative": lambda r: r.times,
+        "kept_times:relative": lambda r: r.step_ratio,
         "verdict?": lambda r: r.judged and verdict(r.judged, words, why=False),
     }
 
@@ -165,9 +165,9 @@ def findings(notes: Notes, run: RunData, every: Sequence[RecomputeResult]) -> No
     """Add the memory that recomputation saves and the time it costs, and whether its results are
     equal."""
     for r in every:
-        if r.arm == r.base or r.times is None:
+        if r.arm == r.base or r.step_ratio is None:
             continue
-        place = {"arm": r.arm, "backend": r.backend, "base": r.base, "times": r.times.mean}
+        place = {"arm": r.arm, "backend": r.backend, "base": r.base, "times": r.step_ratio.mean}
         if r.kept_share is None:
             notes.add("unseen", **place)
         else:

@@ -96,7 +96,7 @@ class SerialComparisons:
         margin, floor = float(settings.get("margin") or 1), float(settings.get("floor") or 0)
         distances = [float(v) for s in compared for v in s.curve["loss"] if v and v > 1e-10]
         lowest = min([*distances, margin * floor or 1e-9]) / 3
-        updates = Axis(words("axis.updates"), whole=True)
+        updates = Axis(words("axis.updates"), integer_ticks=True)
         distance = Axis(words("axis.distance"), "log", low=lowest)
         panels = []
         for backend in run.backends:

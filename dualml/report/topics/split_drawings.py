@@ -28,7 +28,7 @@ def plans(run: RunData, words: Messages) -> Iterator[Block]:
     looks: dict[object, SplitArm] = {}
     for arm in splits:
         if 0 < len(arm.plan.get("ranks") or ()) <= RANKS:
-            looks.setdefault(arm.plan_signature, arm)
+            looks.setdefault(arm.plan_kind, arm)
     keys = {arm: [arm.plan.get(key) for key in PLAN_KEYS] for arm in splits}
     for arm in [*looks.values()][:PLANS]:
         caption = words("plans.figure", arm=arm.name, model=arm.model)
@@ -97,7 +97,7 @@ def _micro_batch_distance(arm: SplitArm) -> int:
 
 def _timeline_signature(arm: SplitArm) -> tuple[object, ...]:
     """Return a key that is equal for arms whose timelines look the same."""
-    return (arm.plan_signature, arm.schedule if arm.is_pure_pipeline else "", arm.split.arrival)
+    return (arm.plan_kind, arm.schedule if arm.is_pure_pipeline else "", arm.split.arrival)
 
 
 TOPICS = (

@@ -35,7 +35,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         first: dict[object, SplitArm] = {}
         for a in without_straggler(members):
             if run.select(a.name):
-                key = (a.plan_signature, a.schedule, a.size, a.split.arrival, str(a.split.layers))
+                key = (a.plan_kind, a.schedule, a.size, a.split.arrival, str(a.split.layers))
                 first.setdefault(key, a)
         arms = list(first.values())
         if any(times.by_rank(run, a.name, b) for a in arms for b in times.timed_backends(splits)):
@@ -144,9 +144,7 @@ def findings(notes: Notes, run: RunData) -> None:
         first: dict[object, SplitArm] = {}
         for arm in without_straggler(members):
             if run.select(arm.name):
-                first.setdefault(
-                    (arm.plan_signature, arm.schedule if arm.is_pipelined else ""), arm
-                )
+                first.setdefault((arm.plan_kind, arm.schedule if arm.is_pipelined else ""), arm)
         arms = list(first.values())[:SHARES]
         if arms:
             notes.set_anchor(f"figure-split-{slug(base or arms[0].name)}")

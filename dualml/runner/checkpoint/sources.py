@@ -234,7 +234,7 @@ def open_trial(path: Path) -> Checkpoint:
     """Open the checkpoint of a trial of `dualml run`: its weights and optimizer state, without what
     it recorded for the comparison (``trace/``)."""
     file = tensorfile.open_tensor_file(path)
-    progress = trial.progress_of(file.metadata, path)
+    progress = trial.parse_progress(file.metadata, path)
     tensors = tensors_of(path, [file])
     kept = {name: t for name, t in tensors.items() if not name.startswith("trace/")}
     return Checkpoint(path, "trial", kept, progress.step)

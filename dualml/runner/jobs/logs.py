@@ -63,16 +63,16 @@ def iter_log(jobs: Jobs, job: JobSpec, rank: int | None, follow: bool) -> Iterat
     yield from follow_file(find_log(jobs, job, rank), is_job_over)
 
 
-def follow_file(path: Path, over: Callable[[], bool]) -> Iterator[str]:
-    """Yield a file's text in pieces as it grows, until ``over()`` returns True: nothing more will
-    be appended. Yield nothing if there is no file."""
+def follow_file(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
+    """Yield a file's text in pieces as it grows, until ``is_over()`` returns True: nothing more
+    will be appended. Yield nothing if there is no file."""
     try:
         with (
             open_to_read(path, follow_links=False) as content,
             io.TextIOWrapper(content, encoding="utf-8", errors="replace") as file,
         ):
             while True:
-                last = over()  # before the file is read: what comes later is not missed
+                last = is_over()  # before the file is read: what comes later is not missed
                 while piece := file.read(2**16):
                     yield piece
                 if last:

@@ -79,8 +79,9 @@ def limit_memory(base: int, nbytes: int) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is a failed allocation, by its class or by words in its text, which
-    include the signals that crashes of libraries cause."""
+    """Return whether an error is a failed allocation: a `MemoryError`, or one whose text has a
+    word of `WORDS` or the name of a signal of `SIGNALS`, with which libraries crash then (not
+    SIGKILL)."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 

@@ -182,7 +182,7 @@ def slowdowns(
     rows = []
     for (name, backend, seed), trial in folder.trials.items():
         arm = arms[name]
-        base = contrast.without_slow_node(name)
+        base = contrast.arm_without_straggler(name)
         if arm.slow is None or base is None or trial.status != "ok":
             continue
         n, other = arm.world_size, (base, backend, seed)

@@ -107,7 +107,7 @@ class RemainingTime:
             self.completed[backend] = (seconds + spent, done + work)
         self.current = None
 
-    def seconds(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Return the estimated seconds left for all trials of ``work`` that have not ended, or None
         before any has ended."""
         if not self.completed:
@@ -249,15 +249,16 @@ class ProgressLines(ProgressDisplay):
         self.ticker.print(text)
 
     def line(self) -> str:
-        """Return the current trial and phase, how far it is, and the time left for the phase and
-        the run."""
+        """Return one line for the progress of a run, not printed: the current trial and phase,
+        how far the phase is and its time left where ``done`` and ``total`` of the event are
+        known, and the time left for the run once a trial has ended, in seconds."""
         name, phase = self.current
         parts = [self.words("run.working", name=name, phase=self.phase_name(phase))]
         done, total = self.event.get("done"), self.event.get("total")
         if done and total:
             left = (time.monotonic() - self.since) * (total - done) / done
             parts.append(self.words("run.phase_left", done=done, total=total, left=left))
-        if (left := self.remaining.seconds()) is not None:
+        if (left := self.remaining.seconds_left()) is not None:
             parts.append(
                 self.words("run.all_left", ended=self.trials_ended, total=self.total, left=left)
             )

@@ -66,7 +66,7 @@ class RankGroup:
         return self.arm.world_size
 
     @contextlib.contextmanager
-    def prepare(self) -> Iterator[TrainingRanks]:
+    def prepared_ranks(self) -> Iterator[TrainingRanks]:
         """Write the trials' job files, and yield the ranks of this machine, which the caller
         starts; when the block is left, record the time of the current trial and remove the files
         through which the ranks met."""

@@ -100,12 +100,12 @@ class RankConsistencyCheck:
             f"to their size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
         )
 
-    def finish(self, pace: StepTimer) -> dict[str, Any]:
+    def finish(self, timer: StepTimer) -> dict[str, Any]:
         """Compare the bytes sent per update by all ranks with the closed form, if both are known,
         and return the record of all checks, the content of an `AgreementRecord`; all ranks call it.
 
         Args:
-            pace: the step timer of this rank, with the bytes it has sent.
+            timer: the step timer of this rank, with the bytes it has sent.
 
         Raises:
             TrialError: fewer bytes were sent than the closed form requires, or averaging with
@@ -117,7 +117,7 @@ class RankConsistencyCheck:
             done = self.ranks.feed.count_sample_gradients
             samples = done(self.last) - done(self.first - 1)
             closed = self.trainer.expected_sent_bytes(self.shapes, self.first, self.last, samples)
-            total = self.sum_sent_bytes(pace.sent_bytes)
+            total = self.sum_sent_bytes(timer.sent_bytes)
             sent = None if total is None else total / updates / self.send_factor
         if sent is not None and closed is not None and sent < MIN_SENT_SHARE * closed:
             raise TrialError(

@@ -90,23 +90,23 @@ class SingleRank:
         is not a rounding effect."""
         if self.trainer.takes_parts:
             return [shuffle_batch(part, seed, draw, step) for part in batch]
-        groups = self.trainer.interchangeable(batch)
+        groups = self.trainer.interchangeable_groups(batch)
         return np.concatenate([shuffle_batch(group, seed, draw, step) for group in groups])
 
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum of ``value`` over all ranks; with a single one, ``value`` itself."""
         return value
 
-    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+    def next_window(self, planned: int, done: int, seconds: float) -> int:
         """Return the number of updates of the next window, after one of ``done`` updates that took
-        ``seconds``: twice ``stretch``, its planned number, if it was complete and took less than
-        half of `SEGMENT_S`, else ``stretch``."""
-        return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
+        ``seconds``: twice ``planned``, the number that it had to make, if it was complete and took
+        less than half of `SEGMENT_S`, else ``planned``."""
+        return 2 * planned if seconds < SEGMENT_S / 2 and done == planned else planned
 
-    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+    def checkpoint_due(self, has_evaluated: bool, seconds: float, every: float) -> bool:
         """Return whether a checkpoint is due: ``seconds`` of training since the last one exceed
-        ``every``, and the trial can be resumed. ``looked``, whether an evaluation has just taken
-        place, does not matter here."""
+        ``every``, and the trial can be resumed. ``has_evaluated``, whether an evaluation has just
+        taken place, does not matter here."""
         return self.trainer.is_resumable and seconds > every
 
     def all_agree(self, step: int) -> bool:
@@ -188,15 +188,15 @@ class MultiRank(SingleRank):
         values = self.comm.all_gather(self.comm.tensor(np.array([value])))
         return max(float(self.comm.numpy(each)[0]) for each in values)
 
-    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+    def next_window(self, planned: int, done: int, seconds: float) -> int:
         """Return `AGREED_WINDOW_UPDATES`, so that all ranks agree although their clocks differ."""
         return AGREED_WINDOW_UPDATES
 
-    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+    def checkpoint_due(self, has_evaluated: bool, seconds: float, every: float) -> bool:
         """Return rank 0's decision by its own clock (``seconds`` exceed ``every``) on all ranks,
-        which all call it; False unless an evaluation has just taken place (``looked``), and where
-        the trial cannot be resumed."""
-        if not looked or not self.trainer.is_resumable:
+        which all call it; False unless an evaluation has just taken place (``has_evaluated``), and
+        where the trial cannot be resumed."""
+        if not has_evaluated or not self.trainer.is_resumable:
             return False  # evaluations come at the same updates on all ranks
         # Clocks differ between ranks: rank 0's decides.
         due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
@@ -228,7 +228,7 @@ class MultiRank(SingleRank):
         `Trainer.scored_by` names; text is always evaluated by dualml. All ranks call it; None on a
         rank that does not take part."""
         trainer = self.trainer
-        rows = trainer.evaluate_by_itself(x[index], y[index]) if classes else None
+        rows = trainer.engine_evaluate(x[index], y[index]) if classes else None
         if rows is not None:
             return score_from_rows(rows, classes)
         if trainer.scored_by == "all" or (trainer.scored_by == "first" and not self.rank):

@@ -63,7 +63,7 @@ class TrialSetup:
     Args:
         plan: the frozen plan.
         arm, seed: name of the trial's arm, and its seed.
-        rank: what the rank provides: backend, samples, process group, model cache.
+        resources: what the rank provides: backend, samples, process group, model cache.
         folder: folder of the trial.
         emit: called with progress: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
@@ -74,14 +74,14 @@ class TrialSetup:
         plan: Plan,
         arm: str,
         seed: int,
-        rank: RankResources,
+        resources: RankResources,
         folder: Path,
         emit: Callable[..., None],
         checkpoint_every: float = 10.0,
     ) -> None:
-        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, rank.backend
+        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, resources.backend
         self.arm = plan.experiment.arms[arm]
-        self.samples, self.folder, self.emit = rank.samples, folder, emit
+        self.samples, self.folder, self.emit = resources.samples, folder, emit
         self.checkpoint_every = checkpoint_every
         self.schedule, self.feed = plan.schedule(self.arm, seed), plan.batch_sampler(self.arm, seed)
         self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
@@ -95,7 +95,7 @@ class TrialSetup:
         #: The method whose engine runs the updates in its own loop; None otherwise.
         self.engine: MethodTraining | None = None
         try:
-            self.trainer = self.make_trainer(rank.comm, rank.models)
+            self.trainer = self.make_trainer(resources.comm, resources.models)
             self.training, comm = self.trainer.model, self.trainer.comm
             self.ranks = (
                 SingleRank(self.trainer, folder, self.feed)

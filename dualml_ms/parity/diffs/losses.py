@@ -7,13 +7,13 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
-from dualml.parity.diffs.inputs import classes, normal
+from dualml.parity.diffs.inputs import class_indices, normal
 
 
 def cross_entropy() -> dict[str, NDArray]:
     """Run the probe "Cross-entropy, its weights and smoothing" in MindSpore and return five losses
     by name. As in PyTorch: formula and defaults under the same name."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     weight = Tensor(np.abs(normal(5)))
     return {
         "mean": nn.CrossEntropyLoss()(logits, labels).asnumpy(),
@@ -28,28 +28,28 @@ def cross_entropy_int64() -> NDArray:
     """Run the probe "Type of the labels of cross-entropy" in MindSpore, where it raises TypeError;
     else return its result. `nn.CrossEntropyLoss` raises an error for int64, which is what NumPy
     gives; it wants int32."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8))
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
 
 def cross_entropy_int64_equal() -> NDArray:
     """Run the probe "Type of the labels of cross-entropy" in MindSpore, written to agree with
     PyTorch, and return its result. MindSpore: `labels.astype(ms.int32)`."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8))
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels.astype(ms.int32)).asnumpy()
 
 
 def cross_entropy_float64() -> NDArray:
     """Run the probe "Cross-entropy in float64" in MindSpore, where it raises TypeError; else return
     its result. Raises an error: the logits are float16 or float32."""
-    logits, labels = Tensor(normal(8, 5), ms.float64), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5), ms.float64), Tensor(class_indices(5, 8), ms.int32)
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
 
 def cross_entropy_float64_equal() -> NDArray:
     """Run the probe "Cross-entropy in float64" in MindSpore, written to agree with PyTorch, and
     return its result. Compare in float32; or `ops.log_softmax` and a sum by hand."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
 
@@ -72,21 +72,21 @@ def softmax_cross_entropy_labels() -> NDArray:
     """Run the probe "Labels of SoftmaxCrossEntropyWithLogits" in MindSpore, where it raises
     TypeError; else return its result. By default it wants one-hot rows of the logits' type and
     raises an error for class numbers."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     return nn.SoftmaxCrossEntropyWithLogits(reduction="mean")(logits, labels).asnumpy()
 
 
 def softmax_cross_entropy_labels_equal() -> NDArray:
     """Run the probe "Labels of SoftmaxCrossEntropyWithLogits" in MindSpore, written to agree with
     PyTorch, and return its result. MindSpore: `sparse=True`."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")(logits, labels).asnumpy()
 
 
 def softmax_cross_entropy_ignored() -> NDArray:
     """Run the probe "Ignored labels in SoftmaxCrossEntropyWithLogits" in MindSpore, where it raises
     RuntimeError; else return its result. There is no such label: −100 raises an error."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     labels[0] = -100
     return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")(logits, labels).asnumpy()
 
@@ -95,7 +95,7 @@ def softmax_cross_entropy_ignored_equal() -> NDArray:
     """Run the probe "Ignored labels in SoftmaxCrossEntropyWithLogits" in MindSpore, written to
     agree with PyTorch, and return its result. MindSpore: `nn.CrossEntropyLoss`, which has
     `ignore_index`."""
-    logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
+    logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     labels[0] = -100
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
@@ -157,7 +157,7 @@ def mse_float64_equal() -> NDArray:
 def nll() -> NDArray:
     """Run the probe "Negative log-likelihood" in MindSpore and return its result. As in PyTorch,
     and it takes int64 labels."""
-    logs, labels = ops.log_softmax(Tensor(normal(8, 5)), -1), Tensor(classes(5, 8))
+    logs, labels = ops.log_softmax(Tensor(normal(8, 5)), -1), Tensor(class_indices(5, 8))
     return nn.NLLLoss(weight=Tensor(np.abs(normal(5))))(logs, labels).asnumpy()
 
 
@@ -283,7 +283,7 @@ def ctc() -> dict[str, NDArray]:
     """Run the probe "CTC loss" in MindSpore and return the loss by reduction. As in PyTorch, and
     int64 labels and lengths are taken too."""
     logs = ops.log_softmax(Tensor(normal(10, 3, 6)), -1)
-    targets = Tensor(classes(5, 3, 4) + 1)
+    targets = Tensor(class_indices(5, 3, 4) + 1)
     lengths = Tensor([10, 9, 8]), Tensor([4, 3, 2])
     return {
         kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).asnumpy()

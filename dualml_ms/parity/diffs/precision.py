@@ -12,19 +12,19 @@ import numpy as np
 from mindspore import amp, nn, ops
 from numpy.typing import NDArray
 
-from dualml.parity.diffs.inputs import classes, normal
+from dualml.parity.diffs.inputs import class_indices, normal
 
 
 def integer_linear() -> nn.Dense:
     """Make a layer of 8 inputs and 4 outputs, without bias, whose weights are integers from 0 to 4,
     so that no type has to round the products."""
-    weight = ms.Tensor(classes(5, 4, 8).astype(np.float32))
+    weight = ms.Tensor(class_indices(5, 4, 8).astype(np.float32))
     return nn.Dense(8, 4, weight_init=weight, has_bias=False)
 
 
 def integer_inputs() -> ms.Tensor:
     """Return float32 inputs (6, 8) of integers from 0 to 4."""
-    return ms.Tensor(classes(5, 6, 8, seed=1).astype(np.float32))
+    return ms.Tensor(class_indices(5, 6, 8, seed=1).astype(np.float32))
 
 
 def run_at_o1(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
@@ -45,7 +45,7 @@ def embedding_type() -> NDArray:
     """Run the probe "Type of what an Embedding gives out" in MindSpore and return an output (3, 2)
     in its own type. Its table is in float32, and so is its output."""
     layer = nn.Embedding(6, 2, dtype=ms.float16)
-    layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
+    layer.embedding_table.set_data(ms.Tensor(class_indices(5, 6, 2).astype(np.float32)))
     return layer(ms.Tensor([0, 2, 5])).asnumpy()
 
 
@@ -54,7 +54,7 @@ def embedding_type_equal() -> NDArray:
     PyTorch, and return an output (3, 2) in its own type. MindSpore: `.astype(ms.float16)` after the
     layer."""
     layer = nn.Embedding(6, 2, dtype=ms.float16)
-    layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
+    layer.embedding_table.set_data(ms.Tensor(class_indices(5, 6, 2).astype(np.float32)))
     return layer(ms.Tensor([0, 2, 5])).astype(ms.float16).asnumpy()
 
 

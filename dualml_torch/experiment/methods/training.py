@@ -49,7 +49,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]
         self.sharded, self.is_resumable = make.sharded, make.is_resumable
-        self.prepared = recipe.global_batch if info.prepared else 0
+        self.full_batch_size = recipe.global_batch if info.prepared else 0
         self.reset(recipe.weights)
 
     def reset(self, weights: Mapping[str, Array]) -> None:
@@ -71,7 +71,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         )
         self.method = self.method_class(given)
         self.processes, self.groups = self.method.processes, self.method.groups
-        self.skips, self.has_loss_scale, self.applied_steps = (
+        self.skips, self.has_loss_scale, self.has_stepped = (
             SkippedUpdates(),
             self.method.loss_scale is not None,
             False,
@@ -86,7 +86,7 @@ class TorchMethod(MethodTraining, MemoryReport):
 
     def note_step(self, *_: Any) -> None:
         """Note that the optimizer has stepped; a hook of the arm's optimizer."""
-        self.applied_steps = True
+        self.has_stepped = True
 
     def make_network(self, weights: Mapping[str, Array]) -> Network:
         """Make a network of the trial's model with these weights on the device, in training
@@ -120,11 +120,11 @@ class TorchMethod(MethodTraining, MemoryReport):
         """Make update ``step`` from the model's inputs and labels; return a list of one pair, the
         mean loss before it, a detached tensor, and 1.0. If the method scales its loss, note whether
         the update was skipped."""
-        self.method.weight, self.applied_steps = weight, False
+        self.method.weight, self.has_stepped = weight, False
         loss = self.method.step(x, y)
         self.step_count = step
         if self.has_loss_scale:
-            self.skips.note(self.applied_steps, self.loss_scale)
+            self.skips.note(self.has_stepped, self.loss_scale)
         return [(loss, 1.0)]
 
     def loss_scale(self) -> float:
@@ -223,9 +223,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         x, y = self.batch_tensors(batch)
 
         def update() -> bool:
-            self.applied_steps = False
+            self.has_stepped = False
             self.method.step(x, y)
-            return self.applied_steps
+            return self.has_stepped
 
         return measure_engine_memory(self.model, self.method, self.arm_optimizer(), update, [*x, y])
 

@@ -59,7 +59,7 @@ class MutatedCall(MutationTarget):
         arguments, in place of the result; the call is not made."""
         return self.tensors[int(self.change.argument)].clone()
 
-    def set_together(self) -> Any:
+    def set_arguments(self) -> Any:
         """Run the call with all settings (name, value) of ``change.value``; the result is cropped
         or padded with zeros at its end, along the axes from 2 on, to the original output's
         shape."""
@@ -246,7 +246,7 @@ class MutatedCall(MutationTarget):
 ACTIONS: dict[str, Callable[[Any], Any]] = {
     "set": MutatedCall.set_attribute,
     "drop": MutatedCall.drop_call,
-    "settings": MutatedCall.set_together,
+    "settings": MutatedCall.set_arguments,
     "omit": MutatedCall.omit_tensor,
     "exchange": MutatedCall.exchange_tensors,
     "input": MutatedCall.transform_input,

@@ -15,8 +15,8 @@ from dualml_torch.parity.causes.layers import (
     glu_variant,
     mean_over_targets,
     norm_variant,
-    remember_biased_variance,
     tile_heads,
+    update_with_biased_variance,
 )
 from dualml_torch.parity.operations import BoundCall, find_tensors
 
@@ -45,7 +45,7 @@ def call_form(call: MutationTarget) -> Any:
     ``change.value`` is the epsilon."""
     given_values = BoundCall(call.func, call.name, call.args, call.kwargs).values
     if call.change.argument == "unbiased_state":
-        return remember_biased_variance(call.func, call.args, call.kwargs, given_values)
+        return update_with_biased_variance(call.func, call.args, call.kwargs, given_values)
     if call.change.argument == "twice_state":  # updates the statistics twice
         call.func(*call.args, **call.kwargs)
         return call.func(*call.args, **call.kwargs)

@@ -22,7 +22,7 @@ from dualml.parity.models.trace_files import make_temporary_arrays
 from dualml.parity.models.value_matching import keep_array
 from dualml_torch.parity.causes.backward import BackwardReplay
 from dualml_torch.parity.causes.call_actions import NUMBERS
-from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
+from dualml_torch.parity.causes.lines import RULES_FILE, MutatedLines, optimizer_file, trace_calls
 from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
 from dualml_torch.parity.causes.replay import Replay, ReplayTracer, Value
 from dualml_torch.parity.causes.sharing import mutate_sharing, shared_names
@@ -349,7 +349,7 @@ class Explorer:
             for p in fresh:
                 optimizer.state.pop(p, None)
 
-    def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+    def shared_aliases(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the further names of shared modules and parameters of the model, each with the
         parameters below it and their shapes, see `shared_names`."""
         return shared_names(self.recorder.model)
@@ -370,7 +370,7 @@ class Explorer:
         empty, without an update, if there is neither."""
         optimizer = self.recorder.optimizer
         rule = [PLAIN_RULE] if rule_name(optimizer) else []
-        files = [one for one in (optimizer_file(optimizer), RULES if rule else "") if one]
+        files = [one for one in (optimizer_file(optimizer), RULES_FILE if rule else "") if one]
         if optimizer is None or not files:
             return []
         self.reset([])
@@ -385,7 +385,7 @@ class Explorer:
             array = gradients.get(name)
             p.grad = None if array is None else self.recorder.tensor_like(array, p).clone()
 
-    def settings(self) -> list[dict[str, Any]]:
+    def optimizer_groups(self) -> list[dict[str, Any]]:
         """Return one dict per parameter group of the optimizer, see
         `dualml_torch.parity.causes.update.describe_groups`."""
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}

@@ -123,7 +123,7 @@ def glu_variant(form: str, given: Mapping[str, Any]) -> Value:
     return x * own(gate)
 
 
-def remember_biased_variance(
+def update_with_biased_variance(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
     """Run a batch norm and return its result; in training the running variance is then updated in

@@ -24,11 +24,11 @@ from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.operations import SKIP, OperationTracer, find_tensors, operation_name
 
 Value = torch.Tensor
-RULES = str(rules.__file__)
+RULES_FILE = str(rules.__file__)
 #: Files whose lines do not belong to an optimizer.
 SKIPPED_FILES = (
-    *(one for one in SKIP if not RULES.startswith(one)),
-    *(str(one) for one in Path(RULES).parents[2].rglob("*.py") if str(one) != RULES),
+    *(one for one in SKIP if not RULES_FILE.startswith(one)),
+    *(str(one) for one in Path(RULES_FILE).parents[2].rglob("*.py") if str(one) != RULES_FILE),
 )
 
 

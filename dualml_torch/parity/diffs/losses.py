@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn, tensor
 
-from dualml.parity.diffs.inputs import classes, normal
+from dualml.parity.diffs.inputs import class_indices, normal
 
 
 def cross_entropy() -> dict[str, NDArray]:
     """Run the probe "Cross-entropy, its weights and smoothing" in PyTorch and return five losses by
     name. `nn.CrossEntropyLoss`: the mean, with class weights, label smoothing, `ignore_index` −100,
     and shares instead of classes."""
-    logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)), tensor(class_indices(5, 8))
     weight = tensor(np.abs(normal(5)))
     return {
         "mean": nn.CrossEntropyLoss()(logits, labels).numpy(),
@@ -29,20 +29,20 @@ def cross_entropy() -> dict[str, NDArray]:
 def cross_entropy_int64() -> NDArray:
     """Run the probe "Type of the labels of cross-entropy" in PyTorch and return its result. Class
     numbers are int64."""
-    logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)), tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).numpy()
 
 
 def cross_entropy_float64() -> NDArray:
     """Run the probe "Cross-entropy in float64" in PyTorch and return its result. Works."""
-    logits, labels = tensor(normal(8, 5)).double(), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)).double(), tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).numpy()
 
 
 def cross_entropy_float64_equal() -> NDArray:
     """Run the probe "Cross-entropy in float64" in PyTorch, written to agree with MindSpore, and
     return its result. Compare in float32; or `ops.log_softmax` and a sum by hand."""
-    logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)), tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).numpy()
 
 
@@ -56,14 +56,14 @@ def softmax_cross_entropy_reduction() -> NDArray:
 def softmax_cross_entropy_labels() -> NDArray:
     """Run the probe "Labels of SoftmaxCrossEntropyWithLogits" in PyTorch and return its result.
     `nn.CrossEntropyLoss` takes class numbers."""
-    logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)), tensor(class_indices(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).numpy()
 
 
 def softmax_cross_entropy_ignored() -> NDArray:
     """Run the probe "Ignored labels in SoftmaxCrossEntropyWithLogits" in PyTorch and return its
     result. Labels of −100 are left out of the mean."""
-    logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
+    logits, labels = tensor(normal(8, 5)), tensor(class_indices(5, 8))
     labels[0] = -100
     return nn.CrossEntropyLoss()(logits, labels).numpy()
 
@@ -103,7 +103,7 @@ def mse_float64() -> NDArray:
 def nll() -> NDArray:
     """Run the probe "Negative log-likelihood" in PyTorch and return its result. `nn.NLLLoss`
     averages with the class weights as weights."""
-    logs, labels = torch.log_softmax(tensor(normal(8, 5)), -1), tensor(classes(5, 8))
+    logs, labels = torch.log_softmax(tensor(normal(8, 5)), -1), tensor(class_indices(5, 8))
     return nn.NLLLoss(weight=tensor(np.abs(normal(5))))(logs, labels).numpy()
 
 
@@ -190,7 +190,7 @@ def ctc() -> dict[str, NDArray]:
     """Run the probe "CTC loss" in PyTorch and return the loss by reduction. `mean` divides each
     loss by the length of its target first."""
     logs = torch.log_softmax(tensor(normal(10, 3, 6)), -1)
-    targets, lengths = tensor(classes(5, 3, 4)) + 1, (tensor([10, 9, 8]), tensor([4, 3, 2]))
+    targets, lengths = tensor(class_indices(5, 3, 4)) + 1, (tensor([10, 9, 8]), tensor([4, 3, 2]))
     return {
         kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).numpy()
         for kind in ("mean", "sum")

@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn, tensor
 
-from dualml.parity.diffs.inputs import classes, normal
+from dualml.parity.diffs.inputs import class_indices, normal
 
 
 def integer_linear() -> nn.Linear:
     """Make a layer of 8 inputs and 4 outputs, without bias, whose weights are integers from 0 to 4,
     so that no type has to round the products."""
     layer = nn.Linear(8, 4, bias=False)
-    layer.weight.data = tensor(classes(5, 4, 8).astype(np.float32))
+    layer.weight.data = tensor(class_indices(5, 4, 8).astype(np.float32))
     return layer
 
 
 def integer_inputs() -> torch.Tensor:
     """Make inputs (6, 8) of integers from 0 to 4, in float32."""
-    return tensor(classes(5, 6, 8, seed=1).astype(np.float32))
+    return tensor(class_indices(5, 6, 8, seed=1).astype(np.float32))
 
 
 def amp_output_type() -> NDArray:
@@ -46,7 +46,7 @@ def embedding_type() -> NDArray:
     """Run the probe "Type of what an Embedding gives out" in PyTorch and return an output (3, 2) in
     its own type. Its table is in float16, and so is its output."""
     layer = nn.Embedding(6, 2, dtype=torch.float16)
-    layer.weight.data = tensor(classes(5, 6, 2).astype(np.float16))
+    layer.weight.data = tensor(class_indices(5, 6, 2).astype(np.float16))
     return layer(tensor([0, 2, 5])).detach().numpy()
 
 

@@ -21,7 +21,7 @@ from dualml.parity.finder.lines.program import (
     make_patch,
     read_program,
 )
-from dualml.parity.finder.lines.search import ELEMENTS, Update, matching_changes
+from dualml.parity.finder.lines.search import ELEMENTS, RecordedUpdate, matching_changes
 
 #: Ranks whose updates are looked at.
 RANKS = 2
@@ -70,7 +70,7 @@ def changed_rule(rule: OptimizerSpec, tree: ast.FunctionDef) -> Any:
     return update
 
 
-def recorded_update(suspect: Observation, step: int, rank: int) -> Update | None:
+def recorded_update(suspect: Observation, step: int, rank: int) -> RecordedUpdate | None:
     """Return about ELEMENTS elements of every tensor of an update, before and after it; None if
     something was not recorded, or has another shape."""
     start, rule = update_inputs(suspect, step, rank), suspect.scene.arm.rule
@@ -97,7 +97,7 @@ def recorded_update(suspect: Observation, step: int, rank: int) -> Update | None
         return np.array([limit_of(suspect, rank, place + n, told[key][n]) for n in start.p])
 
     sizes = [len(sample_entries(p)) for p in start.p.values()]
-    return Update(
+    return RecordedUpdate(
         join_samples(start.p),
         join_samples(start.g),
         {key: join_samples(start.s[key]) for key in rule.state_keys},

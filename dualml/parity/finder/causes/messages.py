@@ -41,7 +41,9 @@ def changed_messages(suspect: Observation) -> Iterator[Hypothesis]:
             detail["chunk"] = transfer.name
         yield Hypothesis(
             "changed-message",
-            lambda step, rank, steps=steps: exchanged(suspect, kind(), steps, step, rank),
+            lambda step, rank, steps=steps: aggregate_with_steps(
+                suspect, kind(), steps, step, rank
+            ),
             detail,
             cost=1 if transfer is None else 2,
         )
@@ -78,7 +80,7 @@ def changed_steps(steps: Steps, chunks: int) -> Iterator[tuple[str, int, Transfe
                 yield name, at, t, (*before, (*step[:i], new, *step[i + 1 :]), *after)
 
 
-def exchanged(
+def aggregate_with_steps(
     suspect: Observation, strategy: Strategy, steps: Steps, step: int, rank: int
 ) -> Arrays:
     """Return the aggregated gradient of an update on a rank, by parameter, if the strategy's

@@ -40,7 +40,7 @@ def reads_array(node: ast.AST, arrays: set[str]) -> bool:
 def changed_expressions(value: ast.expr, names: Names) -> Iterator[tuple[ast.expr, int]]:
     """Yield (expression, cost) for every version of an expression with one change anywhere in
     it."""
-    paths = list(places(value))
+    paths = list(operand_paths(value))
     arrays = set(names.arrays)
     for path, node in paths:
         for new, cost in changed_nodes(node, names, arrays):
@@ -60,7 +60,7 @@ def changed_expressions(value: ast.expr, names: Names) -> Iterator[tuple[ast.exp
 Path = tuple[tuple[str, int], ...]
 
 
-def places(node: ast.expr, path: Path = ()) -> Iterator[tuple[Path, ast.expr]]:
+def operand_paths(node: ast.expr, path: Path = ()) -> Iterator[tuple[Path, ast.expr]]:
     """Yield every operand and operation of an expression, with its path from the root."""
     yield path, node
     if isinstance(node, ast.Subscript | ast.Attribute | ast.Name | ast.Constant):
@@ -70,7 +70,7 @@ def places(node: ast.expr, path: Path = ()) -> Iterator[tuple[Path, ast.expr]]:
             continue
         for i, one in enumerate(child if isinstance(child, list) else [child]):
             if isinstance(one, ast.expr):
-                yield from places(one, (*path, (name, i if isinstance(child, list) else -1)))
+                yield from operand_paths(one, (*path, (name, i if isinstance(child, list) else -1)))
 
 
 def replace_node(root: ast.expr, path: Path, new: ast.expr) -> ast.expr:

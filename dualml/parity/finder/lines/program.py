@@ -89,7 +89,7 @@ def flatten(body: list[ast.stmt]) -> list[ast.stmt]:
             ]
         else:
             flat.append(ast.Assign([first], statement.value))
-            flat += [ast.Assign([other], load(first)) for other in others]
+            flat += [ast.Assign([other], read_expression(first)) for other in others]
     return [
         ast.parse(ast.unparse(ast.fix_missing_locations(one))).body[0]
         if not isinstance(one, ast.Return)
@@ -98,7 +98,7 @@ def flatten(body: list[ast.stmt]) -> list[ast.stmt]:
     ]
 
 
-def load(target: ast.expr) -> ast.expr:
+def read_expression(target: ast.expr) -> ast.expr:
     """Return the expression that reads what an assignment's target holds."""
     return ast.parse(ast.unparse(target), mode="eval").body
 

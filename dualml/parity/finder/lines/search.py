@@ -27,7 +27,7 @@ UNCOMPUTABLE = (ArithmeticError, AttributeError, LookupError, NameError, TypeErr
 ELEMENTS = 40
 
 
-class Update(NamedTuple):
+class RecordedUpdate(NamedTuple):
     """One recorded update, a few elements of every tensor in one vector each.
 
     Attributes:
@@ -64,7 +64,7 @@ class TriedProgram(NamedTuple):
 
 
 def matching_changes(
-    rule: OptimizerSpec, updates: Sequence[Update], scheduled: bool, twice: bool
+    rule: OptimizerSpec, updates: Sequence[RecordedUpdate], scheduled: bool, twice: bool
 ) -> Iterator[tuple[ast.FunctionDef, int]]:
     """Yield (program, cost) of up to MAX_PROGRAMS rules with one change, or ``twice`` with two,
     with which every recorded update is what was recorded; the least unusual first. Nothing if the
@@ -100,7 +100,7 @@ def closeness(one: TriedProgram) -> tuple[float, ...]:
 def try_all(
     base: TriedProgram,
     rule: OptimizerSpec,
-    updates: Sequence[Update],
+    updates: Sequence[RecordedUpdate],
     scheduled: bool,
     whole: bool = False,
 ) -> list[TriedProgram]:
@@ -118,7 +118,7 @@ def try_all(
 
 
 def try_change(
-    mutant: Mutant, rule: OptimizerSpec, updates: Sequence[Update], whole: bool = False
+    mutant: Mutant, rule: OptimizerSpec, updates: Sequence[RecordedUpdate], whole: bool = False
 ) -> TriedProgram | None:
     """Return what a changed rule explains; None if it cannot be computed or, with ``whole``, if it
     does not explain all records."""
@@ -151,7 +151,9 @@ def distinct(changed: Sequence[TriedProgram], rule: OptimizerSpec) -> list[Tried
     return list(first.values())
 
 
-def rounding_ratios(update: UpdateParam, rule: OptimizerSpec, one: Update) -> dict[str, float]:
+def rounding_ratios(
+    update: UpdateParam, rule: OptimizerSpec, one: RecordedUpdate
+) -> dict[str, float]:
     """Return how far a rule's result is from a recorded update: key → the largest root mean square
     difference of a tensor in multiples of its limit."""
     new, state = update(rule, one.p, one.g, one.s, one.step, one.lr)

@@ -209,7 +209,7 @@ class FollowingCall(KeptCall):
         """
         model, access = self.owner.runner.model, self.owner.runner.access
         known = [n for n in record.arrays if n.startswith("output/")]
-        theirs = iter([(n, record.arrays[n]) for n in known if is_real(record.arrays[n])])
+        theirs = iter([(n, record.arrays[n]) for n in known if is_floating(record.arrays[n])])
         found = []
         for i, output in enumerate(outputs):
             pair = next(theirs, None) if access.is_float(output) else None
@@ -287,6 +287,6 @@ class FollowingCall(KeptCall):
         return given.shape == array.shape
 
 
-def is_real(array: NDArray[Any]) -> bool:
+def is_floating(array: NDArray[Any]) -> bool:
     """Return whether an array's dtype is a real floating-point type."""
     return array.dtype.kind == "f"

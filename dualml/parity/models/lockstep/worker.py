@@ -52,7 +52,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     outline, options = worker.describe_outline(), worker.job["lockstep"]
     named = options["blocks"]
     proposed = name_blocks(named, outline) if named else find_blocks(outline)
-    source, constants = load_first_weights(worker, outline)
+    source, constants = open_first_weights(worker, outline)
     check_memory(proposed, outline.tensors, updated=worker.own["optimizer"] is not None)
     plan = {
         "blocks": proposed,
@@ -103,7 +103,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     }
 
 
-def load_first_weights(
+def open_first_weights(
     worker: SideWorker, outline: ModelOutline
 ) -> tuple[LazyArrays, dict[str, Any]]:
     """Return the weights of the first side by name, drawn or read from a file when they are looked

@@ -44,7 +44,7 @@ class Worker:
     """State of a worker's process.
 
     Attributes:
-        seat: its rank and address.
+        worker_env: its rank and address.
         process: its process.
         began: start time on the clock of `time.monotonic`.
         code: exit code; None while it runs.
@@ -52,7 +52,7 @@ class Worker:
         reason: why it was ended by others; None otherwise.
     """
 
-    seat: WorkerEnv
+    worker_env: WorkerEnv
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     code: int | None = None
@@ -99,7 +99,7 @@ def run_workers(
         stack.callback(end_groups, workers)
         stack.enter_context(mindspore_scheduler(command, seats[0]))
         try:
-            workers += (start(command, seat, out) for seat in seats)
+            workers += (start(command, worker_env, out) for worker_env in seats)
         except OSError as error:
             print(f"dualml: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
             return EXIT_NOT_STARTED
@@ -117,35 +117,37 @@ def run_workers(
     return job_exit_code(exits)
 
 
-def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
+def start(command: Sequence[str], worker_env: WorkerEnv, out: Path | None) -> Worker:
     """Start a worker in a session of its own, which the system kills if this process dies; an
     earlier log and record of this rank in ``out`` are replaced.
 
     Args:
         command: of the worker.
-        seat: its rank and address.
+        worker_env: its rank and address.
         out: folder for its log; None if it prints where this process does.
 
     Raises:
         OSError: the command cannot be started.
     """
-    threads = {} if "OMP_NUM_THREADS" in os.environ else thread_variables(cores_per_worker(seat))
-    environ = {**os.environ, **threads, **seat.variables(), "PYTHONUNBUFFERED": "1"}
+    threads = (
+        {} if "OMP_NUM_THREADS" in os.environ else thread_variables(cores_per_worker(worker_env))
+    )
+    environ = {**os.environ, **threads, **worker_env.variables(), "PYTHONUNBUFFERED": "1"}
     with contextlib.ExitStack() as stack:
         log = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-            remove_file(out / exit_file(seat.rank).name)
-            log = stack.enter_context(open_to_append(log_path(out, seat.rank)))
+            remove_file(out / exit_file(worker_env.rank).name)
+            log = stack.enter_context(open_to_append(log_path(out, worker_env.rank)))
             log.truncate(0)
         process = start_session(command, log, signal.SIGKILL, env=environ)
-    return Worker(seat, process)
+    return Worker(worker_env, process)
 
 
-def cores_per_worker(seat: WorkerEnv) -> int:
+def cores_per_worker(worker_env: WorkerEnv) -> int:
     """Return the number of cores for each worker of this node, an equal share of the usable ones
     and at least one; nothing is pinned."""
-    return max(1, usable_cores() // seat.local_size)
+    return max(1, usable_cores() // worker_env.local_size)
 
 
 def wait_for_workers(
@@ -158,9 +160,9 @@ def wait_for_workers(
         Whether something connected to the port where they form a group; None where that cannot be
         observed here.
     """
-    seat = workers[0].seat
-    ports = [port for port in (seat.port, seat.scheduler) if port]
-    looks = seat.rank == 0 and seat.size > 1
+    worker_env = workers[0].worker_env
+    ports = [port for port in (worker_env.port, worker_env.scheduler) if port]
+    looks = worker_env.rank == 0 and worker_env.size > 1
     met: bool | None = None
     begin, fault = time.monotonic(), None
     while any(worker.code is None for worker in workers):
@@ -174,7 +176,7 @@ def wait_for_workers(
         failed = next((w for w in workers if w.code), None)
         fault = fault or (now if failed else None)
         if failed and fault and now - fault > PEERS_S:
-            abort_workers(workers, f"was ended, as worker {failed.seat.rank} failed")
+            abort_workers(workers, f"was ended, as worker {failed.worker_env.rank} failed")
         elif limit and now - begin > limit:
             abort_workers(workers, f"took longer than the limit of {limit:g} s")
     return met
@@ -210,7 +212,7 @@ def write_exits(workers: Sequence[Worker], out: Path | None, met: bool | None) -
     no connection (``met``)."""
     host, exits = socket.gethostname(), list[WorkerExit]()
     for worker in workers:
-        rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
+        rank, code = worker.worker_env.rank, -1 if worker.code is None else worker.code
         known: dict[str, Any] = {"rank": rank, "host": host, "code": code}
         known["seconds"] = round(worker.seconds, 3)
         known |= {"reason": worker.reason} if worker.reason else {}
@@ -222,7 +224,9 @@ def write_exits(workers: Sequence[Worker], out: Path | None, met: bool | None) -
         if line := ending.describe_failure():
             print(f"dualml: {line}", file=sys.stderr, flush=True)
         elif out is None and met is False:  # nobody else will say it
-            text = Messages("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
+            text = Messages("en")(
+                "workers.apart", size=worker.worker_env.size, port=worker.worker_env.port
+            )
             print(f"dualml: {text}", flush=True)
     return exits
 

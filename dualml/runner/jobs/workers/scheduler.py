@@ -19,19 +19,19 @@ PYTHON = re.compile(r"python[\d.]*")
 
 
 @contextlib.contextmanager
-def mindspore_scheduler(command: Sequence[str], seat: WorkerEnv) -> Iterator[None]:
+def mindspore_scheduler(command: Sequence[str], worker_env: WorkerEnv) -> Iterator[None]:
     """Run MindSpore's scheduler while the block is open, if this node is to have it.
 
     Args:
         command: of the workers; if it begins with a Python interpreter, that one has MindSpore.
-        seat: of the node's first worker.
+        worker_env: of the node's first worker.
     """
-    if not seat.scheduler or seat.rank != 0:
+    if not worker_env.scheduler or worker_env.rank != 0:
         yield
         return
     is_python = PYTHON.fullmatch(os.path.basename(command[0]))
     words = [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM]
-    environ = {**os.environ, **seat.cluster_variables("MS_SCHED", "sched")}
+    environ = {**os.environ, **worker_env.cluster_variables("MS_SCHED", "sched")}
     process = start_session(words, parent_death=signal.SIGKILL, env=environ)
     try:
         yield
