@@ -27,7 +27,7 @@ from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
 from dualml.report.plan.published import format_signed_percent
-from dualml.runner.largest.rank import make_training, make_training_spec
+from dualml.runner.largest.rank import make_trainer, make_training_spec
 
 #: Width → sizes of a `gpt`.
 MODELS = {
@@ -92,7 +92,7 @@ def arm(name: str) -> dict[str, Any]:
 def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]]:
     """Return the seconds of the updates of every layout of so many ranks, in alternating order from
     a common start: wall-clock and per core."""
-    backend, trainings = backends()[comm.backend].create("cpu", 1), []
+    backend, trainers = backends()[comm.backend].create("cpu", 1), []
     names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
     for name in names:
         shape = shape_by_name("gpt", MODELS[LAYOUTS[name][0]])
@@ -104,18 +104,16 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
             "length": shape.sequence,
         }
         recipe = make_training_spec(own, given)
-        training = make_training(comm, backend, recipe, own)
-        training.load(recipe.weights, recipe.initial_state(), 0)
-        trainings.append(
-            (training, getattr(training, "materialize_losses", backend.materialize_losses))
-        )
-    batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
+        trainer = make_trainer(comm, backend, recipe, own)
+        trainer.load(recipe.weights, recipe.initial_state(), 0)
+        trainers.append(trainer)
+    batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainers]
     for step in range(1, argument["rounds"] + 3):
-        for name, (training, read), own_times in zip(names, trainings, spent, strict=True):
+        for name, trainer, own_times in zip(names, trainers, spent, strict=True):
             on_cores(all_cores if cores_of(name) is None else all_cores[:1])
             comm.barrier()
             begin, core = time.perf_counter(), time.process_time()
-            read([training.step(batch, step)])
+            trainer.mean_losses([trainer.step(batch, step)])
             core = time.process_time() - core
             comm.barrier()
             own_times.append((time.perf_counter() - begin, core))

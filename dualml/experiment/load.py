@@ -158,8 +158,8 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
     these.
 
     ``world_size``, if given, is first set in every arm whose world size is not 1, and as
-    ``dealt_to`` in every arm of one rank that has this key; arms with a share for each rank
-    (``partition.fractions``) keep their numbers.
+    ``dealt_to`` in every arm that has this key; arms whose partition lists something for each rank
+    (``fractions``, ``assigned``) keep their numbers.
 
     Raises:
         UserError: ``world_size`` above 1 where no arm has several ranks, an empty list of sizes, or
@@ -178,7 +178,7 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
                 several = True
                 sizes = [world_size] if isinstance(sizes, list) else world_size
                 arm["world_size"] = sizes
-            elif arm.get("dealt_to"):
+            if arm.get("dealt_to"):
                 arm["dealt_to"] = world_size
         if not isinstance(sizes, list):
             expanded[name] = arm
@@ -193,15 +193,17 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
             origins[one] = name
     if world_size is not None and world_size > 1 and not several:
         raise UserError(
-            f"--world-size {world_size}: no arm of {table.get('name')} has more than one rank"
+            f"--world-size {world_size}: no arm of {table.get('name')} has several ranks, "
+            "but those that list something for each of them"
         )
     table["arms"] = expanded
     return origins
 
 
 def lists_shares(arm: JsonMapping) -> bool:
-    """Return whether an arm, as the file has it, lists the share of each of its ranks."""
-    return is_table(arm, "partition") and "fractions" in arm["partition"]
+    """Return whether an arm, as the file has it, lists the share or the labels of each of its
+    ranks, which decides how many there are."""
+    return is_table(arm, "partition") and bool({"fractions", "assigned"} & arm["partition"].keys())
 
 
 def rename_resized(name: str, table: JsonMapping, world_size: int | None) -> str:

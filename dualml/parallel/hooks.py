@@ -187,7 +187,7 @@ class TrainerHooks:
         rank's own and wait for all ranks."""
         yield
 
-    def engine_evaluate(self, x: Array, y: Array) -> Array | None:
+    def evaluate_by_engine(self, x: Array, y: Array) -> Array | None:
         """Hook: evaluate by the model's own means on all ranks; return one row of label, predicted
         class and loss for each sample that any rank tested, None where dualml evaluates."""
         return None

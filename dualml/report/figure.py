@@ -210,7 +210,7 @@ class Axis:
         scale: "auto" is logarithmic if positive values span a factor of more than ``log_factor``;
             "symlog" is linear below 1.
         low, high: fixed ends; None: the marks decide.
-        integer_ticks: only integer_ticks numbers are ticks.
+        integer_ticks: only whole numbers are ticks.
         ticks: positions with labels; None: the renderer chooses them, or uses ``names`` for
             positions 0, 1, …, on y from top to bottom.
         beside: a text at the right end of each of these rows (y only).

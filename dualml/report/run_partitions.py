@@ -107,7 +107,7 @@ def list_partitions(run: RunData) -> list[PartitionSummary]:
         by_key.setdefault(partition_key_of(run.arms[arm], 0), []).append(arm)
     every = []
     for arms in (arms for key, arms in by_key.items() if key):
-        # Arms of different lengths share the statements; the longest has every epoch.
+        # Arms of different lengths share the statistics; the longest has every epoch.
         stated = {seed: each for seed in run.seeds if (each := run.deals(arms[0], seed))}
         n = int(run.arms[arms[0]].get("dealt_to") or ranks.world_size(run, arms[0]))
         if stated:

@@ -102,7 +102,7 @@ class MindSporeShardable(FlatParameterStorage):
     optimizer: Any
     apply: Any
     apply_scaled: Any
-    kept: dict[tuple[int, int], Any]
+    saved_tensors: dict[tuple[int, int], Any]
     precision: str
 
     def flatten(

@@ -16,6 +16,8 @@ Tensor = torch.Tensor
 
 #: The limit of SELU at −∞, −scale · alpha, to which alpha dropout sets what it drops.
 SELU_LIMIT = -1.7580993408473766
+#: Names under which outer modes see Dropout with shared numbers.
+DROPOUTS = ("dropout", "alpha_dropout")
 
 
 class SharedRngMode(TorchFunctionMode):
@@ -100,13 +102,10 @@ class SharedRngMode(TorchFunctionMode):
         """Set entries of ``input``, drawn in ``shape`` and broadcast, to SELU's negative limit, and
         scale and shift all so that mean and variance stay, in ``input`` itself if ``inplace``;
         return the result. None, which leaves the call to PyTorch, if ``training`` is false or ``p``
-        is 0 or 1."""
-        if not training or p in (0, 1):
+        is not between 0 and 1."""
+        if not training or not 0 < p < 1:
             return None
-        kept = (self.uniform(shape) >= p).to(input.device, input.dtype)
-        scale = ((1 + p * SELU_LIMIT**2) * (1 - p)) ** -0.5
-        shift = (kept - (1 - p)) * (-SELU_LIMIT * scale)
-        result = input * (kept * scale) + shift
+        result = apply_alpha_dropout(self.uniform(shape), input, p)
         return input.copy_(result) if inplace else result
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
@@ -155,6 +154,22 @@ def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
         return input * ((numbers >= p).to(input.device, input.dtype) * scale)
 
     return dropout(input, p)
+
+
+def apply_alpha_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+    """Return an input with alpha dropout of rate ``p``, above 0 and below 1: entries whose uniform
+    numbers are below ``p`` become SELU's limit, and all are scaled and shifted so that mean and
+    variance stay. An outer mode sees it as one function ``alpha_dropout``."""
+
+    def alpha_dropout(input: Tensor, p: float) -> Tensor:
+        if has_outer_mode():  # dispatch to the next mode
+            result: Tensor = handle_torch_function(alpha_dropout, (input,), input, p)
+            return result
+        kept = (numbers >= p).to(input.device, input.dtype)
+        scale = ((1 + p * SELU_LIMIT**2) * (1 - p)) ** -0.5
+        return input * (kept * scale) + (kept - (1 - p)) * (-SELU_LIMIT * scale)
+
+    return alpha_dropout(input, p)
 
 
 def has_outer_mode() -> bool:

@@ -85,6 +85,16 @@ def test_every_partition_of_lab3_fits_other_numbers_of_ranks(quick: bool) -> Non
     assert arms["random-partition-one"].partition_rank_count == 8, "else it is no counterpart"
 
 
+def test_a_partition_that_lists_the_labels_of_each_rank_keeps_its_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "labels.toml"
+    labels = "partition = { name = 'label_classes', assigned = [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]] }"
+    arm = "updates = 1\noptimizer = { name = 'sgd', lr = 1 }\nworld_size = 2\n"
+    own = f"[arms.labels]\n{arm}{labels}\n[arms.ring]\n{arm}"
+    path.write_text(re.split(r"^\[arms", GOOD, maxsplit=1, flags=re.M)[0] + own)
+    arms = load(str(path), world_size=5).arms
+    assert {name: arm.world_size for name, arm in arms.items()} == {"labels": 2, "ring": 5}
+
+
 def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text(

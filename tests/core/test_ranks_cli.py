@@ -62,7 +62,7 @@ OF = f"{STAR}aggregation.target=parameters"
     (["--world-size", "-1"], "--world-size must be from 1 to 256; received -1"),
     (["--world-size", "300"], "--world-size must be from 1 to 256; received 300"),
     (["--world-size", "abc"], "'--world-size': Input should be a valid integer"),
-    (["--world-size", "4", "LAB1"], "--world-size 4: no arm of lab1 has more than one rank"),
+    (["--world-size", "4", "LAB1"], "--world-size 4: no arm of lab1 has several ranks"),
     (["--world-size", "31", "--arm", "star"], "31 ranks share 30 training samples; use at most 30"),
     (["--arm", "star", "--set", f"{STAR}samples=7", "--world-size", "8"],
      "arms.star: 8 ranks share 7 training samples"),

@@ -64,6 +64,9 @@ def test_alpha_dropout_keeps_mean_and_variance_and_drops_to_one_value() -> None:
     channels = drawn(lambda: functional.feature_alpha_dropout(X, 0.5, training=True))
     assert all(len(row.unique()) in (1, 8) for row in channels.flatten(0, 1))
     assert drawn(lambda: functional.alpha_dropout(X, 0.25, training=False)).equal(X)
+    for rate in (-0.1, 1.5):  # PyTorch refuses them
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            drawn(lambda: functional.alpha_dropout(X, rate, training=True))
 
 
 def test_a_dropout_in_place_changes_its_input() -> None:

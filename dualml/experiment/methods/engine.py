@@ -223,7 +223,7 @@ class EngineDataParallel(EngineTrainer):
         yield
         self.comm.barrier()
 
-    def engine_evaluate(self, x: Array, y: Array) -> Array | None:
+    def evaluate_by_engine(self, x: Array, y: Array) -> Array | None:
         """Evaluate by the engine's own means, see `MethodTraining.engine_evaluate`; None if it has
         none."""
         return self.model.engine_evaluate(x, y)

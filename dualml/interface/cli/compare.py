@@ -159,9 +159,9 @@ def refuse_options(
 
     Args:
         options: option → value; None or an empty list if it was not given.
-        option_kind: the kind of comparison that these options apply to.
+        applies_to: the kind of comparison that these options apply to.
         a, b: the two operands.
-        subject_kind: the kind of the two operands.
+        operand_kind: the kind of the two operands.
     """
     if wrong := [word for word, value in options.items() if value not in (None, [])]:
         raise UserError(f"{', '.join(wrong)}: of {applies_to}; {a} and {b} are {operand_kind}")

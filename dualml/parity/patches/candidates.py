@@ -40,7 +40,7 @@ MAX_TIES = 3
 MAX_RANKED = 150
 
 
-#: Kind or action of a mutation → what may undo it; what stands first is not tried first, the ranks
+#: Kind or action of a mutation → what may undo it; what stands first is not tried first, the costs
 #: of the rewritings decide.
 REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
     "set": (setting_rewritings,),

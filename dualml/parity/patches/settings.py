@@ -156,7 +156,7 @@ def restore_everywhere(
 
 def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:
     """Yield rewritings of literals that have the setting's value, anywhere in the port's file;
-    those at the cause and near it have the smallest (likeliest) ranks."""
+    those at the cause and near it have the smallest costs (the likeliest ones)."""
     forms = written_forms(name, value)
     common = is_number(value) and value in COMMON
     for node in ast.walk(site.port.tree):

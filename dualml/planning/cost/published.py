@@ -151,7 +151,7 @@ def median_and_max(errors: Sequence[float]) -> tuple[float, float]:
     """Return the median and the maximum of the absolute errors, of which there is at least one.
 
     Example:
-        >>> summary([0.1, -0.4, 0.2])
+        >>> median_and_max([0.1, -0.4, 0.2])
         (0.2, 0.4)
     """
     import numpy as np

@@ -15,7 +15,7 @@ class SoftwareDefaults:
 
     Attributes:
         fused: whether attention saves no scores (FlashAttention).
-        chunks: largest number of stages on a device that a search tries.
+        max_chunks: largest number of stages on a device that a search tries.
     """
 
     fused: bool

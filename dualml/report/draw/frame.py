@@ -1,5 +1,5 @@
 """The frame of a figure: axes with grid, ticks, labels and titles, and one legend that lists what
-is drawn in the order of the figure's keys."""
+is drawn in the order of the figure's entries."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def render_legend(figure: Figure, styles: Styles) -> tuple[str, float]:
 
 
 def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yield content, width in pixels and attributes of each legend entry: the listed keys that a
+    """Yield content, width in pixels and attributes of each legend entry: the listed entries that a
     mark uses. An entry's rectangle is the pointer target, and the focus ring is drawn around it."""
     drawn = [(mark, owner_of(mark)) for mark in iter_marks(figure)]
     for key in styles.entries.values():
@@ -137,7 +137,7 @@ def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[
 
 def _sample(key: LegendEntry, owned: Sequence[Mark], styles: Styles) -> str:
     """Return the sample of a legend entry: a swatch for areas, a marker, or a stroke; lines whose
-    strokes are set by other keys show the colour only."""
+    strokes are set by other entries show the colour only."""
     color = f"c-{key.color or 'ink'}"
     if all(isinstance(m, Bar | BoxMark | Band) or _is_band(m) for m in owned):
         band = all(isinstance(m, Band | ReferenceLine) for m in owned)

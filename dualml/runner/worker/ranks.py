@@ -228,7 +228,7 @@ class MultiRank(SingleRank):
         `Trainer.scored_by` names; text is always evaluated by dualml. All ranks call it; None on a
         rank that does not take part."""
         trainer = self.trainer
-        rows = trainer.engine_evaluate(x[index], y[index]) if classes else None
+        rows = trainer.evaluate_by_engine(x[index], y[index]) if classes else None
         if rows is not None:
             return score_from_rows(rows, classes)
         if trainer.scored_by == "all" or (trainer.scored_by == "first" and not self.rank):

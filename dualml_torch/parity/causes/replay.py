@@ -39,6 +39,7 @@ from dualml_torch.parity.causes.operands import (
 )
 from dualml_torch.parity.causes.size_checks import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, find_tensors
+from dualml_torch.parity.rng import DROPOUTS
 
 Value = torch.Tensor
 
@@ -179,7 +180,7 @@ class Replay:
         those that earlier calls of the step have drawn; equal in every replay."""
         chance, size = SharedRng(self.seed), prod(shape)
         for one in self.tape.calls[:number]:
-            if one.name == "dropout" and one.attributes.get("p") != 0:
+            if one.name in DROPOUTS and one.attributes.get("p") != 0:
                 chance.draw_counts[size] += prod(one.outputs[0]) == size
         chance.draw_counts[size] += sum(
             site < number and prod(self.tape.calls[site].outputs[0]) == size

@@ -52,7 +52,7 @@ class TriedProgram(NamedTuple):
     """A changed rule, and what it explains.
 
     Attributes:
-        explained: keys of `Update.after` that it computes in every update, to rounding.
+        explained: keys of `RecordedUpdate.after` that it computes in every update, to rounding.
         error: how far it is from the records in multiples of rounding, over all keys, as a
             logarithm.
     """
