@@ -66,7 +66,7 @@ def test_alpha_dropout_keeps_mean_and_variance_and_drops_to_one_value() -> None:
     assert drawn(lambda: functional.alpha_dropout(X, 0.25, training=False)).equal(X)
     for rate in (-0.1, 1.5):  # PyTorch refuses them
         with pytest.raises(ValueError, match="between 0 and 1"):
-            drawn(lambda: functional.alpha_dropout(X, rate, training=True))
+            drawn(lambda rate=rate: functional.alpha_dropout(X, rate, training=True))
 
 
 def test_a_dropout_in_place_changes_its_input() -> None:
