@@ -13,7 +13,8 @@ install("dualml_ms", BACKEND)
 
 
 def info() -> BackendInfo:
-    """Describe this backend: the entry point of the group ``dualml.backends``."""
+    """Return the description of this backend, for the entry point of the group ``dualml.backends``;
+    mindspore is not imported."""
     # Not at the top: a process that runs students' code imports this package and must not find our
     # optimizers.
     from dualml.backend import BackendInfo

@@ -124,8 +124,8 @@ class MindSporeBackend(
         return connect(place)
 
     def measure_peak(self, work: Callable[[], object]) -> int | None:
-        """Run ``work`` and return the peak bytes allocated on the device meanwhile; None on a CPU,
-        where ``work`` is not run."""
+        """Run ``work`` and return the peak bytes allocated on the device meanwhile, those allocated
+        before included; None on a CPU, where ``work`` is not run."""
         return measure_peak_memory(self.device, work)
 
     def synchronize(self) -> None:

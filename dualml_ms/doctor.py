@@ -71,8 +71,8 @@ def _devices() -> Iterator[DoctorFinding]:
 
 
 def _convolutions() -> DoctorFinding:
-    """Report the instruction set that convolutions use, and the measurement behind the choice,
-    which is made now, in seconds, if none is stored."""
+    """Return a finding with the instruction set that convolutions use and the measurement behind
+    the choice, which is made now, in seconds, if none is stored; a warning if it failed."""
     chosen = choose_isa()
     numbers = ""
     if chosen.default and chosen.capped:

@@ -215,7 +215,7 @@ class FrameworkDataParallel(Capability):
     description = "train in parallel by itself"
 
     @abstractmethod
-    def wrap_data_parallel(self, comm: Communicator) -> ReducingBuckets:
+    def make_framework_buckets(self, comm: Communicator) -> ReducingBuckets:
         """Wrap this training's model in the framework's own data parallel module (PyTorch: DDP) and
         return buckets whose gradients that module sums over the ranks of ``comm``.
 

@@ -20,7 +20,8 @@ Tensor = Any
 class StudentCommunicator:
     """A group of ranks, as seen by one of them.
 
-    Arguments are not modified; results are new tensors, in the order of ranks.
+    Arguments are not modified, except by `exchange`; results are new tensors, in the order of
+    ranks.
 
     Args:
         door: the socket to the mediator.
@@ -103,11 +104,11 @@ class StudentCommunicator:
 
         Args:
             send: rank → tensor.
-            receive: rank → tensor of the expected shape and dtype, which the message overwrites,
-                like a buffer of the frameworks' own communication.
+            receive: rank → tensor of the expected shape and dtype, a buffer for the message: in
+                PyTorch, if it is contiguous, it is overwritten; else it stays as it is.
 
         Returns:
-            rank → tensor that it sent.
+            rank → tensor that it sent; it shares the memory of an overwritten buffer.
         """
         arrays = {f"send/{int(peer)}": self._to_array(x) for peer, x in send.items()}
         likes = {int(peer): x for peer, x in receive.items()}

@@ -33,11 +33,13 @@ class SimulatedNode:
         return self.true_time + self.offset
 
     def compute(self) -> None:
-        """Compute the gradients of a batch, which takes the seconds of its round."""
+        """Simulate the computation of a batch's gradients: nothing is computed, the seconds of the
+        next round pass on this node's clock."""
         self.advance("compute")
 
     def transfer(self) -> None:
-        """Send the gradients over this node's link, which takes the seconds of its round."""
+        """Simulate sending the gradients over this node's link: nothing is sent, the seconds of the
+        next round pass on this node's clock."""
         self.advance("transfer")
 
     def advance(self, name: str) -> None:
@@ -59,7 +61,8 @@ class SimulatedCommunicator:
         self.rank, self.size = comm.rank, comm.size
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
+        """Return when every rank has called it; the simulated clock of this node then shows the
+        time of the latest one."""
         self._meet()
 
     def all_gather(self, x: Any) -> list[Any]:

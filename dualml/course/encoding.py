@@ -131,7 +131,8 @@ def guess_encoding(samples: Iterable[bytes]) -> str | None:
 
 def frequent_share(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
     """Return the share of frequent characters of the encoding ``name`` among the non-ASCII ones; 0
-    if there are none."""
+    if there are none. Frequent are those of two bytes, the first in one of the ranges ``leads``,
+    ends included, the second ``trail`` or more."""
     coded = [letter.encode(name) for letter in text if not letter.isascii()]
     many = sum(
         len(pair) == 2 and pair[1] >= trail and any(a <= pair[0] <= b for a, b in leads)

@@ -171,8 +171,9 @@ class ArrayComparison:
         return np.asarray(before, np.float64)
 
     def coincidences(self) -> Iterator[Relation]:
-        """Yield the other arrays whose numbers the wrong one has: of the step before, of another
-        rank, step or name, or what a rank was given."""
+        """Yield a relation for each other array whose numbers the wrong one has: of another rank,
+        step or name, or what a rank was given. Yield one alone if the update changed nothing, or if
+        all numbers are wrongly 0."""
         seen, right = self.student_array, self.right_array
         step, slash, name = self.key.partition("/")
         previous = self.previous()
@@ -200,8 +201,8 @@ class ArrayComparison:
                 yield Relation("other_array", {"key": key})
 
     def extents(self) -> Iterator[Relation]:
-        """Yield where the numbers are wrong, if others of the same kind are right: ranks, arrays of
-        the same update, elements."""
+        """Yield relations that say how far the mistake reaches: the ranks that are right, the
+        arrays of the same update that are right, and the wrong elements if others are right."""
         wrong = [r for r in range(len(self.expected)) if self.is_wrong(r, self.key)]
         well = [
             r for r in range(len(self.expected)) if r not in wrong and self.key in self.expected[r]
@@ -235,8 +236,8 @@ class ArrayComparison:
 
 
 def shape_relations(seen: Array, right: Array, limit: float, ranks: int) -> Iterator[Relation]:
-    """Yield how an array of a wrong shape is related to the ``right`` one, of which the shape is
-    known and, if there are as many elements, the numbers."""
+    """Yield the relation, if there is one, of an array of a wrong shape to the ``right`` one: the
+    same numbers transposed or reshaped, or ``ranks`` times too many or too few elements."""
     if seen.size == right.size:
         turned = seen.ndim == right.ndim == 2 and seen.shape == right.shape[::-1]
         if turned and np.all(distances(seen.T, right) <= limit):
@@ -252,8 +253,9 @@ def shape_relations(seen: Array, right: Array, limit: float, ranks: int) -> Iter
 def ratios(
     subject: str, a: Array, b: Array, limit: float, counts: Mapping[str, int]
 ) -> Iterator[Relation]:
-    """Yield the ratios r with a = r·b in every element: −1, n, 1/n, 2 and 1/2, else the one that
-    fits `MIN_RATIO_ELEMENTS` or more elements; ``subject`` says what a and b are."""
+    """Yield the relations a = r·b that hold in every element, with r = −1, n, 1/n, 2 or 1/2;
+    without one, from `MIN_RATIO_ELEMENTS` elements on, that with any other r, else a constant
+    difference a − b. ``subject`` says what a and b are."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     size = float(np.max(np.abs(b), initial=0.0))
     if not size or limit > size / 10:

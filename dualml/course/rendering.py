@@ -221,7 +221,8 @@ def rank_count(judgement: Judgement) -> int:
 
 
 def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
-    """Return where a number is off, and by how much."""
+    """Return a text that says where a number is off, what it is and what it should be; of an array
+    of a wrong shape, both shapes."""
     where = format_position(difference.key, difference.index, words)
     where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
     if is_about_shape(difference):

@@ -43,8 +43,8 @@ def check_port(port: int, meeting: int) -> None:
 
 
 def run_work(run: Callable[[], Any], fails: bool) -> float:
-    """Call a student's function and return its result as a number, −1 if it is none. If ``fails``,
-    its work is made to raise `WorkFailed`, and 1 is returned if that error comes through."""
+    """Call a student's function and return its result as a number, −1 if it is none. ``fails`` says
+    that its work raises `WorkFailed`: 1 is returned if that error comes through."""
     try:
         return as_number(run())
     except WorkFailed:

@@ -137,8 +137,8 @@ class LauncherProcess:
             yield from read_lines(lines, MAX_LINE_BYTES)
 
     def close(self) -> None:
-        """Close the connections and the socket; the caller has ended the launcher before, which is
-        waited for."""
+        """Close the ranks' connections and the socket, wait up to `LEAVE_S` for the launcher's
+        process, which the caller has ended, and remove the socket's folder."""
         for connection, _ in self.connections.values():
             with contextlib.suppress(OSError):
                 connection.close()

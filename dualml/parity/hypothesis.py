@@ -122,7 +122,7 @@ class Hypothesis:
 
     @property
     def family(self) -> str:
-        """Name of the causes that it belongs to; empty if it belongs to none."""
+        """Name of the family of causes that it belongs to; empty if it belongs to none."""
         names = self.family_keys if self.section == "cause" else ()
         return next((found for name in names if (found := load_families().get(name))), "")
 

@@ -88,8 +88,8 @@ def _same_samples(
     run: RunData, one: MethodResult, own: Trial, its: Trial, engine_loader: bool
 ) -> bool | None:
     """Return whether the trial ``own`` trained on the samples of its baseline's trial ``its``; None
-    if that was not recorded. With one rank number and order must be equal; with several each rank's
-    must be those of the plan; without a plan only the total numbers are compared."""
+    if that was not recorded. With one rank, number and order must be equal; with several, each
+    rank's must be those of the plan, or without a plan only the total numbers must be equal."""
     if not own.samples or not its.samples:
         return None
     if len(own.samples) == 1:

@@ -121,7 +121,8 @@ def block_table(comparison: Comparison, words: Messages) -> Table:
 
 
 def pair_table(comparison: RunComparison, words: Messages) -> Table:
-    """Return a table with one row per pair of trials."""
+    """Return a table with one row per pair of trials: verdict, judged updates, ratio to the
+    envelope, results of A and B, ratios of time and memory, first divergence."""
     from dualml.parity.against.sentences import format_cell
 
     read: Columns[RunPair] = {

@@ -28,8 +28,8 @@ def state_bytes(optimizer: RuleOptimizer | None) -> int:
 
 
 def measure_peak_memory(device: str, work: Callable[[], object]) -> int | None:
-    """Run ``work`` and return the peak bytes allocated on the device meanwhile; None for ``device``
-    ``CPU``, where ``work`` is not run."""
+    """Run ``work`` and return the peak bytes allocated on the device meanwhile, those allocated
+    before included; None for ``device`` ``CPU``, where ``work`` is not run."""
     if device == "CPU":
         return None
     ms.runtime.synchronize()

@@ -387,7 +387,8 @@ class MindSporeTraining(
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         """Set weights and running statistics, optimizer state, loss scaler and carried hidden
-        states to those after update ``step``, as `weights` and `state` returned them."""
+        states to those after update ``step``, as `weights` and `state` returned them; 0 is a fresh
+        optimizer, whatever ``state`` has of it."""
         self.network.load(weights)
         state = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.applied_steps(step), list(self.parameters))

@@ -43,8 +43,8 @@ def make_number(value: float) -> ms.Tensor:
 def measure(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's measurement on a simulated node, see
-    `dualml.course.drive_bottleneck.run_measurement`."""
+    """Run a student's measurement on a simulated node; ``times`` is what it returned. ``arrays`` as
+    for `dualml.course.drive_bottleneck.run_measurement`."""
     function = getattr(module, target)
     return run_measurement(function, options, arrays, comm, make_number, read_array)
 
@@ -52,7 +52,8 @@ def measure(
 def diagnose(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's diagnosis of some tables of times, see
+    """Run a student's diagnosis of the tables of times in ``arrays``; ``kinds`` and ``ranks`` are
+    its answers, one per table, as numbers, see
     `dualml.course.drive_bottleneck.run_diagnoses`."""
     return run_diagnoses(getattr(module, target), options, arrays)
 
@@ -60,7 +61,8 @@ def diagnose(
 def split(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's division of some batches over ranks, see
+    """Run a student's division over ranks of the batches of the option ``asks``; ``0``, ``1``, …
+    are the sizes that it returned, ``integers`` is 1 if all are integers, see
     `dualml.course.drive_bottleneck.run_splits`."""
     return run_splits(getattr(module, target), options, arrays)
 

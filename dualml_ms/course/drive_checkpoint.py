@@ -113,7 +113,8 @@ class Training:
 def checkpoint(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's checkpoints, see `dualml.course.drive_checkpoint.run_checkpoint`."""
+    """Save and load a training by a student's class for checkpoint files; the result is that of
+    `dualml.course.drive_checkpoint.run_checkpoint`."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
 
     def make_checkpoint(given: Any, path: str, training: Training) -> Any:

@@ -33,7 +33,8 @@ class Numbers:
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's sampler in MindSpore, see `dualml.course.drive_lab3.run_samplers`."""
+    """Run a student's sampler in a MindSpore dataset; the result is that of
+    `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
     source = Numbers(h["n"])
 

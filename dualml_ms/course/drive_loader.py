@@ -22,7 +22,8 @@ def read_tensor(value: Any) -> Any:
 def loader(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's loader in MindSpore, see `dualml.course.drive_loader.run_loaders`."""
+    """Run a student's loader on the samples ``x``, ``y`` of ``arrays``; the result is that of
+    `dualml.course.drive_loader.run_loaders`."""
     h = options["hyper"]
 
     def make_loader(rank: int, seed: int) -> Any:

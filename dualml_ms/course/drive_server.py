@@ -15,7 +15,9 @@ Arrays = Mapping[str, Any]
 def rows(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's parameter server, see `dualml.course.drive_server.run_server`."""
+    """Run a student's parameter server; ``3/table`` and ``3/weights`` on rank 0 are the parameters
+    after update 3, ``3/loss`` on other ranks the loss that was returned, see
+    `dualml.course.drive_server.run_server`."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
 
     def to_array(x: ms.Tensor) -> Any:

@@ -103,7 +103,7 @@ def mindspore_mnist(
         name: ``mnist`` or ``fashion_mnist``; decides the class and the constants.
 
     Raises:
-        UserError: a file is missing or damaged.
+        UserError: another name, or a file that is missing or damaged.
     """
     info = find_dataset(name)
     kinds = {"mnist": ds.MnistDataset, "fashion_mnist": ds.FashionMnistDataset}

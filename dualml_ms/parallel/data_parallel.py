@@ -22,7 +22,7 @@ class ReducedGradient(nn.Cell):
     """A cell that computes gradients and sums them over the ranks, like `nn.TrainOneStepCell`
     without its optimizer.
 
-    The sums stay in ``sums``, in the shapes of the parameters, for `UpdateFromReduced`: passing or
+    The sums stay in ``sums``, in the shapes of the parameters, for `UpdateFromSums`: passing or
     flattening them would cost time that users of the framework, who compile both as one, do not
     spend. Further arguments are gradients that are added to this rank's before they are summed.
 
@@ -61,7 +61,7 @@ class ReducedGradient(nn.Cell):
         return loss
 
 
-class UpdateFromReduced(nn.Cell):
+class UpdateFromSums(nn.Cell):
     """A cell that runs the optimizer on ``sums``, the gradients summed over the ranks."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
@@ -98,9 +98,8 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
             self._reduced = ReducedGradient(training.mean_loss, parameters, self.sums, comm)
         scaled = training.scaler is not None
         self._finite = AllFinite(*self.sums)
-        self._update = (UnscaledUpdateFromSums if scaled else UpdateFromReduced)(
-            training.optimizer, self.sums
-        )
+        update = UnscaledUpdateFromSums if scaled else UpdateFromSums
+        self._update = update(training.optimizer, self.sums)
         self.compiled: set[tuple[int, bool]] = set()
 
     def gradient(

@@ -32,7 +32,7 @@ class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel
         """Make the gradient buckets of this training, one for each list of names in ``layout``."""
         return MindSporeGradientBuckets(self, layout)
 
-    def wrap_data_parallel(self, comm: Communicator) -> MindSporeDataParallel:
+    def make_framework_buckets(self, comm: Communicator) -> MindSporeDataParallel:
         """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``; raise
         `Unsupported` for a single rank."""
         return MindSporeDataParallel(self, comm)

@@ -84,7 +84,7 @@ class MindSporeShard:
 
     def load(self, state: Slots, made: int) -> None:
         """Restore the optimizer state, state name → one array per vector, and the count of updates,
-        ``made``."""
+        ``made``; 0 is a fresh start, whatever ``state`` is."""
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
 

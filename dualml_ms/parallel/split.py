@@ -426,7 +426,7 @@ class MindSporeStage(
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         """Set the parameters to ``weights`` (canonical name → array) and the optimizer to its
-        ``state`` after update ``step``."""
+        ``state`` after update ``step``; 0 is a fresh one, whatever ``state`` is."""
         for name, parameter in self.parameters.items():
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
         if self.parameters:

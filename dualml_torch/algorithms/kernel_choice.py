@@ -190,8 +190,9 @@ def make_update_work(
     batch: Batch,
     compiled: bool,
 ) -> Work:
-    """Return a function that makes whole updates of a copy of the network on one batch, compiled if
-    asked for, for timing; the network itself stays as it is."""
+    """Return a function that makes one whole update (gradients and optimizer) per call, of a copy
+    of the network on the same batch, compiled if asked for, for timing; the network itself stays
+    as it is."""
     network = copy_network(network, memory_format)
     recorded = RecordedGradient(network, loss, compiled=len(batch[1]) * compiled)
     rules = optimizer(rule, network.parameters(), compiled=compiled)

@@ -70,8 +70,8 @@ def sum_over_ranks(comm: Any, argument: Any) -> float:
 
 
 def run_group(ranks: int, arguments: tuple[Any, ...]) -> None:
-    """Run `run_rank` with ``arguments`` in ``ranks`` new processes and wait for them; kill them
-    when they take too long.
+    """Start ``ranks`` processes that call ``run_rank(number, *arguments)``, number from 0, wait for
+    them, and kill those that are left after `GROUP_S` or a failure.
 
     Raises:
         TimeoutError: the processes took longer than `GROUP_S`.

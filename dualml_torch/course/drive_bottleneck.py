@@ -42,8 +42,8 @@ def make_number(value: float) -> torch.Tensor:
 def measure(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run the student's measurement ``target`` of ``module`` on a simulated node; result and arrays
-    as for `run_measurement`."""
+    """Run the student's measurement ``target`` of ``module`` on a simulated node; ``times`` is what
+    it returned. ``arrays`` as for `run_measurement`."""
     function = getattr(module, target)
     return run_measurement(function, options, arrays, comm, make_number, read_array)
 
@@ -51,8 +51,8 @@ def measure(
 def diagnose(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run the student's diagnosis ``target`` of ``module`` on the tables in ``arrays``; the result
-    is that of `run_diagnoses`."""
+    """Run the student's diagnosis ``target`` of ``module`` on the tables in ``arrays``; ``kinds``
+    and ``ranks`` are its answers, one per table, as numbers, see `run_diagnoses`."""
     return run_diagnoses(getattr(module, target), options, arrays)
 
 
@@ -60,7 +60,8 @@ def split(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run the student's division ``target`` of ``module`` on the batches of the option ``asks``;
-    the result is that of `run_splits`."""
+    ``0``, ``1``, … are the sizes that it returned, ``integers`` is 1 if all are integers, see
+    `run_splits`."""
     return run_splits(getattr(module, target), options, arrays)
 
 

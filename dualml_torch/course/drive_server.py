@@ -15,8 +15,9 @@ Arrays = Mapping[str, Any]
 def rows(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run the student's parameter server class ``target`` of ``module``; the result is that of
-    `dualml.course.drive_server.run_server`."""
+    """Run the student's parameter server class ``target`` of ``module``; ``3/table`` and
+    ``3/weights`` on rank 0 are the parameters after update 3, ``3/loss`` on other ranks the loss
+    that was returned, see `dualml.course.drive_server.run_server`."""
 
     def to_array(x: torch.Tensor) -> Any:
         return x.detach().numpy().copy()

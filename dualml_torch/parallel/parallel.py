@@ -43,9 +43,10 @@ class TorchParallel(
         self.recorded = None  # no hook would be called
         return TorchReducingBuckets(self, layout, comm)
 
-    def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
-        """Store the network contiguously and return it wrapped in `DistributedDataParallel`; all
-        ranks call it. Unsupported: a single rank."""
+    def make_framework_buckets(self, comm: Communicator) -> TorchDataParallel:
+        """Wrap the network, which is put into contiguous format in place, in
+        `DistributedDataParallel`, and return the buckets whose gradients it sums over the ranks;
+        all ranks call it. Unsupported: a single rank."""
         self.use_contiguous_format()
         return TorchDataParallel(self, comm)
 

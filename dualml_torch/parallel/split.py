@@ -96,7 +96,8 @@ class TorchStage(
         return self.x.index_select(0, torch.from_numpy(index).to(self.device))
 
     def labels(self, index: Array) -> torch.Tensor:
-        """Return the labels of these training samples, int64 (B,), on the stage's device."""
+        """Return the labels of these training samples on the stage's device: int64 (B,), for texts
+        (B, T)."""
         return self.y.index_select(0, torch.from_numpy(index).to(self.device))
 
     def inputs(self, x: Array) -> torch.Tensor:

@@ -72,7 +72,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         argument["kind"] == "native",
     )
     if native:
-        summing = training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
+        summing = training.require_capability(FrameworkDataParallel).make_framework_buckets(comm)
     else:
         summing = training.require_capability(CommOverlap).make_reducing_buckets(BUCKETS, comm)
     first, factor = summing.parameters(), 0.3 + 0.4 * comm.rank

@@ -129,4 +129,4 @@ def test_native_training_needs_a_group(backend: Backend) -> None:
     alone: Any = SimpleNamespace(group=None, size=1, rank=0)
     training = backend.training(native.recipe())
     with pytest.raises(Unsupported):
-        training.require_capability(FrameworkDataParallel).wrap_data_parallel(alone)
+        training.require_capability(FrameworkDataParallel).make_framework_buckets(alone)

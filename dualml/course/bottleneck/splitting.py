@@ -54,8 +54,8 @@ class SplitRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first batch that is shared wrongly, and the mistake by which all are; None if
-        there is none."""
+        """Return the first batch that is shared wrongly, as a difference, and the mistake that
+        explains all sizes, in a tuple; None if every batch is shared rightly."""
         arrays = answer.arrays[0]
         found = [arrays[str(i)] for i in range(len(call.options["asks"]))]
         wrong = None

@@ -73,7 +73,7 @@ class CheckpointRequirement(ComputedRequirement):
         ]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return the float32 rule's own error, with a margin; nothing for whole numbers."""
+        """Return the float32 rule's own error, with a margin; 0 for whole numbers."""
         exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
         most = rounding_tolerance(exact, single, lambda key: "draws" not in key)
         nothing = np.asarray(0.0)
@@ -90,8 +90,9 @@ class CheckpointRequirement(ComputedRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first difference from the rule, else the first bit by which the loaded state
-        differs from the saved one, or the resumed training from the one that went on."""
+        """Return the first difference from the rule, without a mistake; else, with the mistake
+        ``values_rounded``, that of the first array that differs in a bit: the loaded state from the
+        saved one, or the resumed training from the one that went on. None if there is neither."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         if wrong is not None:
             return wrong, ()

@@ -40,8 +40,9 @@ def grade(
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
 ) -> dict[str, SubmissionResult]:
-    """Return the result of every student, in the order of ``found``; ``jobs`` submissions are
-    graded at a time. No error in one submission affects another one's result.
+    """Grade all submissions that have no stored result of this request yet, ``jobs`` at a time,
+    store their results, and return the result of every student, in the order of ``found``. No error
+    in one submission affects another one's result.
 
     Args:
         done: function called with each finished student, and whether the result already existed.

@@ -66,8 +66,9 @@ class Rubric(StrictModel):
         self, file: ExerciseFile, judgements: Sequence[Judgement]
     ) -> list[tuple[float, str]]:
         """Return for each requirement the points earned and a reason: all points if it is met
-        (reason empty), or if ``once`` is set and its mistakes already cost points in the same
-        target (``once``); else the fraction by `partial_credit` (``partial``; empty for 0)."""
+        (reason empty), or if ``once`` is set, its mistakes already occurred in the same target, and
+        the target's first requirement is met or explained (``once``); else the fraction by
+        `partial_credit` (``partial``; empty for 0)."""
         charged: dict[str, set[str]] = {}
         begun: dict[str, bool] = {}
         points = []

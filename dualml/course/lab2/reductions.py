@@ -114,9 +114,9 @@ class CollectiveRequirement(ComputedRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first difference, of which one tensor in place of several names
-        ``one_result``, or the first tensor of a result that has too many; None if the answer is
-        right."""
+        """Return the first difference, with the mistake ``one_result`` if one tensor came in place
+        of several; if there is none, the first tensor that a result has too many; None if the
+        answer is right."""
         found = super().problem(call, answer)
         for rank, own in enumerate(answer.arrays):
             returned = [key for key in own if key.isdigit()]

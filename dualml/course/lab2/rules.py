@@ -73,7 +73,8 @@ def select_results(made: Sequence[dict[str, Any]], flags: Flags) -> list[dict[st
 def combine_gradient(
     rank: int, tensor: Position, own: Sequence[Any], counts: Sequence[Any], f: Flags
 ) -> Any:
-    """Combine one tensor on one rank.
+    """Return the mean of one tensor over the ranks, weighted by ``counts``, that one rank computes,
+    as the typical mistakes named in ``f`` change it.
 
     Args:
         rank: number of the rank.

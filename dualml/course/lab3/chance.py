@@ -49,8 +49,8 @@ def mean_bound(variance: float, draws: int) -> float:
 
 
 def square_sum_moments(alpha: float, ranks: int) -> tuple[float, float]:
-    """Return mean and variance of Σ p_r² for p ~ Dir(α, …, α): (α + 1)/(rα + 1), and by fourth
-    moments."""
+    """Return mean and variance of Σᵢ pᵢ² for shares p ~ Dir(α, …, α) of n = ``ranks`` ranks: the
+    mean is (α + 1)/(nα + 1), and the variance follows from the fourth moments of p."""
     a, n = alpha, ranks
     mean = (a + 1) / (n * a + 1)
     whole = math.prod(n * a + k for k in range(4))

@@ -189,8 +189,8 @@ def repeats_samples(parts: LabelParts) -> bool:
 
 
 def check_samples_vary(parts: LabelParts) -> Violation | None:
-    """Check that a rank does not have the same samples of a label with every seed. Return the first
-    violation, or None."""
+    """Check that, for the largest α, a rank has not mostly the same samples with another seed
+    (`repeats_samples`). Return the first violation, or None."""
     if repeats_samples(parts):
         which = f"set({parts.title(2 * len(parts.asks) // 3)}[0])"
         return Violation(f"{which} ≈ set(…, other seed)", True, False)

@@ -167,8 +167,9 @@ def is_near(arrays: Sequence[Arrays], made: Sequence[Arrays]) -> bool:
 
 
 def changed_argument(call: ExerciseCall, rank: int, arrays: Arrays) -> Difference | None:
-    """Return the first element of an argument that is another one once the function has returned;
-    None if there is none. Drivers send such an argument as ``changed/NAME``."""
+    """Return the largest change in the first argument that a rank's function has changed, or the
+    shapes before and after if they differ; None if it has changed none. Drivers send a changed
+    argument as ``changed/NAME``."""
     for key, after in arrays.items():
         kind, _, name = key.partition("/")
         if kind != "changed":

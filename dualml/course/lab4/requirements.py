@@ -77,7 +77,8 @@ class StageRequirement(ComputedRequirement):
     def further_candidates(
         self, calls: Sequence[ExerciseCall], answers: Sequence[Answer]
     ) -> Iterator[Flags]:
-        """Yield pairs of mistakes of which each acts on one rank, or one is about the loss."""
+        """Yield sets of two or three mistakes that explain the first update: at most one that acts
+        on each rank, and one about the loss."""
         yield from combine_sides(calls[0], answers[0].arrays, STAGES, LOSSES)
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:

@@ -28,8 +28,8 @@ def first_update(call: ExerciseCall, flags: Flags) -> list[Arrays]:
 def combine_sides(
     call: ExerciseCall, arrays: Sequence[Arrays], stages: Sequence[str], losses: Sequence[str]
 ) -> Iterator[Flags]:
-    """Yield sets of two or three mistakes, one of each rank and one of the loss, that explain the
-    first update of an answer.
+    """Yield sets of two or three mistakes, at most one of each rank and one of the loss, that
+    explain the first update of an answer; at most `MAX_COMBINATIONS` sets.
 
     Args:
         call, arrays: the call, and each rank's results of it.

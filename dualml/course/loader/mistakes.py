@@ -52,7 +52,8 @@ def has_overlap(run: LoaderRun) -> bool:
 
 
 def is_sorted(run: LoaderRun) -> bool:
-    """Return whether each rank's samples are sorted, apart from those with which it is padded."""
+    """Return whether each rank's samples are in ascending order; the last one, which may be
+    padding, does not count."""
     return all((np.diff(join(batches))[:-1] > 0).all() for batches in run.first.values())
 
 
@@ -83,7 +84,7 @@ def keeps_parts(run: LoaderRun) -> bool:
 
 
 def ignores_seed(run: LoaderRun) -> bool:
-    """Return whether all seeds give the same order in each epoch."""
+    """Return whether all seeds give rank 0 the same order in each epoch."""
     return all(
         np.array_equal(run.samples((0, s, e)), run.samples((0, t, e)))
         for s, t in combinations(run.seeds, 2)
@@ -92,7 +93,8 @@ def ignores_seed(run: LoaderRun) -> bool:
 
 
 def adds_seeds(run: LoaderRun) -> bool:
-    """Return whether the next seed has in some epoch the order of this seed in the next one."""
+    """Return whether the next seed gives rank 0 in some epoch the order of this seed in the next
+    one."""
     return any(
         np.array_equal(run.samples((0, s, e + 1)), run.samples((0, s + 1, e)))
         for s in run.seeds
@@ -193,7 +195,7 @@ def keeps_position(run: LoaderRun, r: Resumption) -> bool:
 
 
 def has_same_rest_size(run: LoaderRun, r: Resumption) -> bool:
-    """Return whether the rest has the right number of batches, with other samples."""
+    """Return whether the rest has the right number of batches, whatever samples they have."""
     return len(r.rest) == len(run.first[r.key]) - r.after
 
 

@@ -115,8 +115,8 @@ def check_parts_differ(run: LoaderRun) -> Violation | None:
 
 
 def check_seeds_differ(run: LoaderRun) -> Violation | None:
-    """Check that another seed gives another order, and is not another epoch of the same. Return the
-    first violation, or None."""
+    """Check that no order of rank 0 occurs with two seeds, be it in the same epoch or in different
+    ones. Return the first violation, or None."""
     for s, t in combinations(run.seeds, 2):
         for e in run.epochs:
             for f in run.epochs:

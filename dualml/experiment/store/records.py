@@ -131,8 +131,8 @@ def read_raw_lines(path: Path, size: int | None = None) -> list[bytes]:
 
 def group_rows(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
     """Group the records in ``lines`` by metric, named as by `read_records`: metric → rows (step,
-    value, epochs, seconds) with NaN for missing numbers; ``first`` is the number of the first line,
-    for error messages."""
+    value, epochs, seconds) with NaN for missing numbers. An incomplete last line is left out.
+    ``path`` and ``first``, the number of the first line, are for error messages."""
     rows: dict[str, list[Row]] = {}
     for _, name, row in iter_records(path, lines, first):
         rows.setdefault(name, []).append(row)

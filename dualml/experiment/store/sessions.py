@@ -66,8 +66,8 @@ class RankFailure(Record):
 
 
 def announcement_file(number: int) -> JsonFile[Announcement]:
-    """Return the file type of announcement ``number``, from 0, which is read and written in the run
-    folder."""
+    """Return the path in the run folder, with the record type, of announcement ``number``, from 0;
+    nothing is read or written yet."""
     return JsonFile(f"{SESSIONS}/{number}.json", Announcement)
 
 

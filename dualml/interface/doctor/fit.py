@@ -75,7 +75,8 @@ def read_machine_facts() -> MachineFacts:
 
 
 def cann_version() -> str:
-    """Return the version of the installed CANN toolkit; empty if there is none."""
+    """Return the version of the CANN toolkit in the folders that the environment names, else in the
+    usual ones; empty if none is there."""
     named = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
     folders = map(Path, filter(None, (*named, *CANN_FOLDERS)))
     for path in (path for folder in folders for path in folder.glob(CANN)):

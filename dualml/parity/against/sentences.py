@@ -62,8 +62,9 @@ def format_cell(pair: RunPair, words: Messages) -> str:
 
 
 def describe_worst(worst: RunPair, margin: float, words: Messages) -> str:
-    """Describe, as a sentence, where the pair with the largest ratio to the envelope comes closest
-    to the margin, and how many updates were judged."""
+    """Return a sentence that names the update and the tensor in which ``worst``, the pair with the
+    largest ratio to the envelope, has this ratio, or says that all numbers are equal; and how many
+    updates were judged."""
     trained = worst.trials[0]
     judged = {
         "judged": worst.evidence["judged_steps"],

@@ -132,7 +132,7 @@ def part_counts(site: MutationSite) -> list[int]:
     samples = {shape[0] for shape in shapes if len(shape) > 1 and shape[0] * shape[1] == rows}
     if len(site.shapes[1:2]) and len(site.shapes[1]) > 1:
         samples.add(rows)
-    return sorted(n for n in {*samples, 2, 4} if 1 < n < max(rows, 2) + 1 and rows % n == 0)
+    return sorted(n for n in {*samples, 2, 4} if 1 < n <= rows and rows % n == 0)
 
 
 def changed_settings(site: MutationSite) -> Iterator[Mutation]:

@@ -73,7 +73,7 @@ def masked_row_mutations(here: TraceOperand, added: Sequence[float] = ()) -> Ite
 
 def find_masks(here: TraceOperand, softmax: Operation) -> Iterator[int]:
     """Yield the numbers of the calls that put minus infinity into the scores of a softmax, from the
-    last one back, up to MAX_MASKS."""
+    softmax back to the first call that is no mask, at most MAX_MASKS."""
     name = softmax.inputs[0]
     for _ in range(MAX_MASKS):
         number = call_number(name)

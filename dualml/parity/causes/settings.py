@@ -163,6 +163,8 @@ def joint_settings(
     if "conv" not in name or isinstance(padding, str) or not dilation or not padding:
         return
     old = first_element(dilation), first_element(padding)
+    if not all(old):
+        return
     for other in dict.fromkeys((1, 2, 3, 4, old[0] - 1, old[0] + 1, 2 * old[0], old[0] // 2)):
         if 0 < other != old[0] and old[1] * other % old[0] == 0:
             kept = old[1] * other // old[0]

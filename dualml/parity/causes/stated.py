@@ -107,7 +107,7 @@ def attribute_differences(
     """Yield the settings of two modules that have one canonical name and different values of one
     kind.
 
-    A momentum is also compared with 1 less the other side's; where these agree it does not differ.
+    A momentum is also compared with 1 − the other side's; where these agree it does not differ.
     """
     partners = {canonical_name(name): value for name, value in others.items()}
     for given, old in mine.items():

@@ -139,7 +139,8 @@ def swapped_calls(site: MutationSite) -> Iterator[Mutation]:
 
 
 def transformed_outputs(site: MutationSite) -> Iterator[Mutation]:
-    """Yield mutations that scale, rearrange or round the first output of the call."""
+    """Yield mutations that scale, rearrange or round the first output of the call, or compute the
+    call in low precision."""
     factors = scale_factors(site.context)
     yield from (site.mutate("constant", "output", "", ("scale", c)) for c in factors)
     yield from (site.mutate("layout", "output", "", t) for t in element_orders(site.output_shape))
@@ -151,7 +152,8 @@ def transformed_outputs(site: MutationSite) -> Iterator[Mutation]:
 
 def transformed_inputs(site: MutationSite) -> Iterator[Mutation]:
     """Yield mutations that rearrange, scale, invert or round an input, or apply a further function
-    to it; parameters are neither scaled nor passed through a further function."""
+    to it; parameters are neither scaled nor passed through a further function, but the gain of a
+    norm or product is shifted by ±1."""
     factors = scale_factors(site.context)
     for i, shape in enumerate(site.shapes):
         if site.operation.inputs[i].startswith("parameter:"):

@@ -85,7 +85,8 @@ Judge = Callable[[SearchLog, Hypothesis], HypothesisScore | None]
 def search(
     candidates: HypothesisHost, budget: JudgingBudget, evaluate: Judge
 ) -> tuple[list[HypothesisScore], SearchLog]:
-    """Judge the hypotheses of each source until those of one explain every update.
+    """Judge the hypotheses of one source after the other, until a source has one that explains
+    every deviating update.
 
     Returns:
         The best judgement of each cause, best first, and the log of the search.

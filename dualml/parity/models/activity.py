@@ -43,8 +43,8 @@ def begin_phase(phase: str, trials: int = 0) -> None:
 def tell_activity(
     tell: Callable[[Activity, float], object], seconds: float = LINE_S
 ) -> Iterator[None]:
-    """Within the context, call ``tell`` every ``seconds`` seconds from another thread, with the
-    `Activity` of this process and the seconds since the context began."""
+    """Set the phase to ``run``; within the context, call ``tell`` every ``seconds`` seconds from
+    another thread, with the `Activity` of this process and the seconds since the context began."""
     begin_phase("run")
     began, over = time.monotonic(), threading.Event()
 

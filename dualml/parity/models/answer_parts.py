@@ -211,8 +211,9 @@ def format_ratio(ratio: float) -> str:
 def cause_texts(
     found: Comparison, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[tuple[str, str]]:
-    """Yield (label, sentence) for each cause, and then how they were tested; if there is no cause,
-    one pair on what was tried without success. An empty label continues the one before.
+    """Yield (label, sentence) for each cause, and then how they were tested; without such causes,
+    one pair on the compiler if it is to blame, or else on what was tried without success. An empty
+    label continues the one before.
 
     Args:
         explanation: the result of the cause search, as a dict.

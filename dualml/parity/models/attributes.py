@@ -95,6 +95,6 @@ def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> 
 
 
 def plain_values(kept: list[SavedValue]) -> list[SavedValue]:
-    """Return the captured values that are no containers and no tensors: numbers, texts, flags,
-    None."""
+    """Return those entries (container, name, value) of `capture_attributes` whose value is a
+    number, a text, a flag or None: no tensor and no container, nor a tuple."""
     return [one for one in kept if isinstance(one[1], str | int) and isinstance(one[2], PLAIN)]

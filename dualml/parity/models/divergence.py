@@ -70,8 +70,13 @@ def belongs_to(name: str, module: str) -> bool:
 
 
 def locate_error(pair: TraceComparison) -> FirstDivergence:
-    """Return the first module that the failed side did not complete and the other side did, as a
-    divergence of kind ``raised``; one of the two traces has to have raised."""
+    """Return the first module that the failed side did not complete and the other side did, or the
+    model's output if there is none, as a divergence of kind ``raised``; one of the two traces has
+    to have raised.
+
+    ``layer`` and ``tensor`` are the name on the side that did not fail, whichever it is, ``other``
+    that on the failed one.
+    """
     failed, other = (pair.a, pair.b) if pair.a.raised else (pair.b, pair.a)
     step = len(failed.order)
     done, order = failed.order[-1], other.order[step - 1] if step <= len(other.order) else []
@@ -139,7 +144,8 @@ def find_onset(
     It goes back over the directly preceding distances of the same step that exceed a third of the
     margin: a wrong epsilon may reach nine times the rounding in its own layer and eleven in the
     next. In forward passes of correct ports no array exceeded 1.5 times; a loss, a single number
-    that two kernels round, reached 4.5, so a divergence never begins at the loss.
+    that two kernels round, reached 4.5, so a divergence begins at the loss only if that is
+    ``stray`` itself.
     """
     if stray.kind != "value":
         return stray

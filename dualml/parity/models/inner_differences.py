@@ -29,7 +29,8 @@ def inner_differences(
 
     In such a step outputs, loss and gradients lie inside of the margin, and at least one output or
     a loss and one gradient were judged: a value that anything uses also reaches a gradient, even
-    where a small factor hides it from the output. A NaN of one side is a difference by itself.
+    where a small factor hides it from the output. Steps with an inner difference of at most
+    `MIN_RATIO` margins do not count. A NaN of one side is a difference by itself.
 
     Args:
         judged: the distances of the comparison.

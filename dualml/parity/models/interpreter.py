@@ -154,8 +154,8 @@ def user_paths(paths: Iterable[str]) -> list[str]:
 
 
 def is_below_any(path: str, folders: Sequence[str]) -> bool:
-    """Return whether a path is one of the folders, lies in one, or is an archive of the standard
-    library."""
+    """Return whether a path is one of the folders, lies in one, or is any ``.zip`` archive, as that
+    of the standard library is."""
     place = Path(path).resolve()
     if place.suffix == ".zip":
         return True

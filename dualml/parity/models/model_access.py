@@ -19,7 +19,8 @@ from dualml.parity.ranks.shards import ShardPlace
 
 
 class ModelAccess:
-    """Access of a recorder to a model, which each framework implements.
+    """Access of a recorder to a model. Each framework overrides the methods; here most of them
+    raise `NotImplementedError`, and the others have a default.
 
     Attributes:
         framework: name of the framework, as in a trace.

@@ -65,8 +65,8 @@ def format_value(value: Any) -> str:
 
 def format_number(value: float) -> str:
     """Format a number with six digits, and behind it the fraction or root that people would have
-    written: ``0.176777 = 1/√32``, ``1.03226 = 32/31``. Whole numbers, and other numbers of up to
-    three digits, have none."""
+    written: ``0.176777 = 1/√32``, ``1.03226 = 32/31``. Whole numbers, rounded to five digits, have
+    none, nor have other numbers of up to three digits but 1/8, 1/16, … (``0.125 = 1/8``)."""
     size = abs(value)
     if not math.isfinite(size) or size == 0 or abs(size - round(size)) <= CLOSE * size:
         return format_value(float(f"{value:.5g}"))

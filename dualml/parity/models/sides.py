@@ -175,8 +175,8 @@ def label_sides(a: ResolvedSide, b: ResolvedSide) -> tuple[ResolvedSide, Resolve
 
 
 def version_of(side: ResolvedSide) -> str:
-    """Return the version of the framework in the side's own environment; empty if it runs in this
-    one."""
+    """Return the version of the framework in the side's own environment; empty if the side runs in
+    this one, or if the version is unknown."""
     return "" if side.interpreter is None else side.interpreter.framework_version
 
 

@@ -155,7 +155,8 @@ class Trace:
         return self.arrays.get(array_key(phase, step, name))
 
     def envelope_width(self, phase: str, step: int, name: str) -> float:
-        """Return the relative envelope width of an array; 0 if it has none."""
+        """Return the relative envelope width of an array; 0 if it has none, or if no envelope was
+        measured."""
         return (self.envelope or {}).get(array_key(phase, step, name), 0.0)
 
     def initial_parameters(self) -> LazyArrays:
@@ -170,7 +171,8 @@ class Trace:
         """Write both files into the folder, which is made if needed, each of them atomically.
 
         Raises:
-            OSError: there is no space left; the error names the file.
+            UserError: there is no space left for the arrays.
+            OSError: there is none for ``trace.json``; the error names the file.
         """
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(folder, self.arrays)

@@ -75,8 +75,8 @@ class TraceComparison:
             )
 
     def training_differences(self) -> Iterator[TensorDistance]:
-        """Yield paired parameters that only one side trains, as infinite distances at step 0 of
-        sort ``trained``."""
+        """Yield paired parameters that only one side trains, as infinite distances of kind
+        ``trained`` at step 0."""
         trained = [{t.name: t.trained for t in side.tensors} for side in (self.a, self.b)]
         for name, pair in self.pairs.items():
             if trained[0][name] != trained[1][pair.b]:
@@ -84,7 +84,7 @@ class TraceComparison:
 
     def one_sided_parameters(self, pairing: Pairing) -> Iterator[TensorDistance]:
         """Yield trained parameters without a partner whose gradient of step 1 is recorded and not
-        zero, as infinite distances at step 0 of sort ``alone``; those of side ``a`` first."""
+        zero, as infinite distances of kind ``alone`` at step 0; those of side ``a`` first."""
         for side, names in zip((self.a, self.b), pairing.unpaired_parameters, strict=True):
             for name in names:
                 gradient = side.find_array("gradient", 1, name)

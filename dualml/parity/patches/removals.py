@@ -21,7 +21,7 @@ CASTS = frozenset(
 
 
 def remove_casts(site: PatchSite) -> Iterator[Rewriting]:
-    """Yield rewritings that leave out changes of a dtype, all in a statement or a single one."""
+    """Yield rewritings that leave out casts and roundings, a single one or all in a statement."""
     yield from remove_calls(site, CASTS, together=True)
 
 

@@ -190,8 +190,8 @@ class PatchSearch:
         return source
 
     def port_files(self, cause: Mapping[str, Any], folder: Path) -> list[Path]:
-        """Return the files of the port where a cause may be: those of its lines, or else all files
-        of the port's model or optimizer.
+        """Return the files of the port where a cause may be: those of its lines, or else that of
+        the model; for a cause in the optimizer always those of the optimizer and of the model.
 
         Args:
             folder: folder of the comparison that found the cause.

@@ -179,8 +179,8 @@ def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Itera
 
 
 def is_default_of(site: PatchSite, node: ast.AST, name: str) -> bool:
-    """Return whether a literal is the default of a parameter, a keyword argument, or the value
-    assigned to a name that is called like the setting ``name``."""
+    """Return whether a literal is given to a name that means the setting ``name``: as the default
+    of a parameter, as a keyword argument, or by an assignment."""
     parent = site.port.parents.get(node)
     if isinstance(parent, ast.arguments):
         rows = [*parent.posonlyargs, *parent.args]

@@ -73,7 +73,8 @@ class RankMember:
 
     def write(self, trace: Trace, complete: bool, wait: float) -> None:
         """Write ``rank.json``, which says how far this rank came, after its trace was written. If
-        the trace is complete, rank 0 also waits for those of the other ranks and gathers them.
+        the trace is complete and nothing was raised, rank 0 also waits for those of the other ranks
+        and gathers them into the whole trace.
 
         Args:
             wait: seconds that rank 0 waits for the next step of another rank; 0: it does not gather

@@ -79,9 +79,9 @@ class CostRequest:
         )
 
     def quick_seconds(self, name: str, n: int, nbytes: int) -> float:
-        """Return predicted seconds for a search over many n or sizes. Events are simulated only
-        where the table shows them, unless closed forms are exact or delays would have to be drawn
-        many times."""
+        """Return the predicted seconds of an update of a strategy, for a search over many n or
+        sizes: events are simulated only for the request's own bytes, and not even there if closed
+        forms are exact or delays would have to be drawn."""
         plain = self.slow is None and self.topology.kind == "flat"
         drawn = self.slow is not None and self.slow.jitter_s > 0
         events = 0 if plain or drawn or nbytes != self.nbytes else EVENTS

@@ -158,7 +158,8 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
 
 
 def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
-    """Add to ``out`` recomputation, and sentences about the kernels that are not chosen here."""
+    """Add to ``out`` recomputation and products in FP8, and sentences about the kernels that are
+    not chosen here."""
     recompute = layout["recompute"]
     selective = recompute in ("selective", "operations")
     mode = "selective" if selective else recompute

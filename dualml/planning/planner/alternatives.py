@@ -37,9 +37,9 @@ class Alternative:
 
 
 def nearest_faster(plan: PricedLayouts, row: int, most: int = 3) -> list[Alternative]:
-    """Return the layouts that fit, differ from the one in ``row`` in a single choice and are
-    faster, or fit where it does not: the fastest for each choice, by ascending time, at most
-    ``most``.
+    """Return alternatives to the layout in ``row`` that fit and differ from it in a single choice:
+    the fastest for each choice, by ascending time, at most ``most``. They save at least a share
+    `MIN_SAVED` of the time; if the layout in ``row`` does not fit, they may be slower.
 
     A choice is an axis, or a factor that moves from one axis of the mesh to another.
     """
@@ -67,7 +67,8 @@ def nearest_faster(plan: PricedLayouts, row: int, most: int = 3) -> list[Alterna
 
 
 def fastest_overall(plan: PricedLayouts, row: int) -> Alternative | None:
-    """Return the fastest layout that fits if it is faster than the one in ``row``, else None."""
+    """Return the fastest layout that fits, if it saves at least a share `MIN_SAVED` of the time of
+    the one in ``row``, else None."""
     if not len(plan.ranked_rows):
         return None
     best = int(plan.ranked_rows[0])

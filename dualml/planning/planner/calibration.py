@@ -209,8 +209,9 @@ def _minimise(
 def _efficiency_range(
     found: Sequence[Measurement], cluster: Cluster, efficiency: float, overlap: float
 ) -> tuple[float, float]:
-    """Return the range of the efficiency: what each measurement alone says; of a single one what
-    its quartiles say, and the two extremes of the overlap."""
+    """Return the lowest and the highest efficiency, ``efficiency`` included. Of several
+    measurements: fits to each of them alone. Of a single one: fits to its quartiles with
+    ``overlap``, and to itself with overlap 0 and 1."""
     if len(found) > 1:
         each = [_fit_efficiency([one], cluster, overlap) for one in found]
     else:

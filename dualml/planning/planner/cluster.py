@@ -51,7 +51,8 @@ class Efficiency:
     launch: float = 0.0
 
     def check(self) -> None:
-        """Raise `UserError` for a value out of range."""
+        """Raise `UserError` for a value out of range; ``products`` is not checked here but by
+        `Cluster`."""
         shares = self.links, self.ports
         parts = self.stores, self.exposed, self.contention, self.imbalance
         if (

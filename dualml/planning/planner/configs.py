@@ -73,8 +73,9 @@ def _tables() -> JsonMapping:
 
 
 def entry_from_config(path: Path, sequence: int | None = None) -> dict[str, Any]:
-    """Return the model that a config.json describes, in the keys of a model file. ``sequence``
-    stands in for the number of positions if the file has none.
+    """Return the model that a config.json describes, in the keys of a model file, and with
+    ``assumed``, a sentence, if its type is not known. ``sequence`` stands in for the number of
+    positions if the file has none.
 
     Raises:
         UserError: no table, a model that cannot be planned, or a missing key, with its remedy.
@@ -158,8 +159,9 @@ def _traits(kind: Any, config: Mapping[str, Any]) -> JsonMapping:
 
 
 def _apply_common_keys(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Apply to ``given`` the keys that mean the same in every type: tied embeddings, dropout,
-    biases, dense layers among those with experts."""
+    """Change ``given`` in place by the keys that mean the same in every type: tied embeddings,
+    dropout, biases, parallel blocks, dense layers among those with experts; without experts remove
+    `EXPERT_KEYS`. Raise `UserError` for dense layers that are not the first ones."""
     if config.get("tie_word_embeddings") is not None:
         given["tied"] = config["tie_word_embeddings"]
     rates = [config[key] for key in DROPOUT_KEYS if isinstance(config.get(key), int | float)]

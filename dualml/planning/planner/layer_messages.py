@@ -23,8 +23,8 @@ def message_seconds(
     matrices: Any,
     scores: Any,
 ) -> tuple[Any, Any]:
-    """Return the exposed seconds of a layer's messages between devices that share it or its
-    sequences, of all passes and of the forward pass.
+    """Return the exposed seconds of a layer's messages between devices that share it, its sequences
+    or its experts (`expert_seconds`): those of all passes, and those of the forward pass alone.
 
     Two sums of the layer's width forward, two backward, two with full recomputation; sequence
     parallelism replaces each by a gather and a scatter. Keys and values of the whole sequence are

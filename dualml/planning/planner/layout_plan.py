@@ -115,9 +115,9 @@ class LayoutPlan(PricedLayouts):
 
     @cached_property
     def binding(self) -> str:
-        """The bound that costs the layout that the answer is about most, by the parts of its own
-        time, or ``memory``, for a layout that the request names ``recompute``; see
-        `bottleneck.binding_bound`."""
+        """Name of the bound that costs the answer's layout most, as `bottleneck.binding_bound`
+        returns it: by the parts of its own time, or ``memory``; if the request names the layout,
+        ``recompute`` takes the place of ``memory``."""
         memory = self.bounds["memory"] if self.layout_row is None else None
         return binding_bound(self.seconds.describe(self.answer_row), memory)
 

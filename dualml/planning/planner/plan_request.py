@@ -47,8 +47,8 @@ class PlanRequest:
     reserve: float = 0.0
 
     def describe(self) -> JsonObject:
-        """Return model, cluster, precision, batch, attention and engine as JSON-compatible values;
-        the search space is not included."""
+        """Return model, cluster, precision, batch, attention, engine and `describe_assumptions` as
+        JSON-compatible values; the search space is not included."""
         shape = {**vars(self.shape), "parameters": self.shape.parameters}
         cluster = vars(self.cluster)
         nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached", "software")}

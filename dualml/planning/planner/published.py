@@ -102,8 +102,8 @@ class PublishedRun:
 
     def predict(self, given: Efficiency | None = None) -> RunPrediction:
         """Predict seconds and bytes of the run, by default with the fitted efficiency; of
-        unpublished choices the fastest that fits in the device's memory is used, or the fastest if
-        none fits."""
+        unpublished choices the fastest is used whose predicted bytes are at most `TOLERANCE` times
+        the device's memory, or the fastest of all if there is none."""
         cluster = self.make_cluster_for(given or fitted_efficiency())
         precision, shape, x = PAPERS.precisions["mixed"], self.shape, self.layouts
         held = estimate_memory(shape, x, precision, self.fused, PAPERS).total

@@ -21,7 +21,8 @@ class Shape(ModelSizes):
     """
 
     def flops(self, batch: int, recomputed: str = "none", fused: bool = False) -> float:
-        """Return the operations of matrix products in one update on ``batch`` sequences.
+        """Return the operations of matrix products in one update on ``batch`` sequences;
+        ``recomputed`` is ``none``, ``selective`` or ``full`` (others: `hardware_flops`).
 
         For GPT with full recomputation 96·B·s·L·h²(1 + s/(6h) + V/(16Lh)) (Narayanan et al. 2021,
         equation 3; the output layer is not recomputed), without 72·B·L·s·h²(1 + s/(6h) + V/(12Lh))
@@ -46,17 +47,17 @@ class Shape(ModelSizes):
     def matrices(self) -> int:
         """Elements of all matrices of one dense transformer layer together, which tensor
         parallelism splits."""
-        return self.attention_matrices + self.ffn_matrices(self.ffn)
+        return self.attention_matrices + self.ffn_matrix_elements(self.ffn)
 
     @property
     def active_matrices(self) -> float:
         """Elements of the matrices of a layer that process a token, the mean over all layers."""
         shared = self.attention_matrices + self.replicated_matrices
         if not self.experts:
-            return float(shared + self.ffn_matrices(self.ffn))
+            return float(shared + self.ffn_matrix_elements(self.ffn))
         passed = self.experts_per_token + self.shared_experts
-        routed = self.experts * self.hidden + passed * self.ffn_matrices(self.expert_width)
-        dense = (self.layers - self.moe_layers) * self.ffn_matrices(self.ffn)
+        routed = self.experts * self.hidden + passed * self.ffn_matrix_elements(self.expert_width)
+        dense = (self.layers - self.moe_layers) * self.ffn_matrix_elements(self.ffn)
         return shared + (self.moe_layers * routed + dense) / self.layers
 
     @property
@@ -75,9 +76,9 @@ class Shape(ModelSizes):
         those that compress queries, keys and values; 0 without latent attention."""
         return self.hidden * (self.q_lora_rank + self.kv_lora_rank + self.latent * self.rope_width)
 
-    def ffn_matrices(self, width: int) -> int:
-        """Return the elements of all matrices of a feed-forward part with ``width`` elements
-        inside: three matrices if gated, else two."""
+    def ffn_matrix_elements(self, width: int) -> int:
+        """Return the number of elements of the weight matrices of a feed-forward part of inner
+        width ``width``: three matrices if gated, else two; without biases."""
         return (3 if self.gated else 2) * self.hidden * width
 
     @property
@@ -112,7 +113,7 @@ class Shape(ModelSizes):
     @property
     def expert_parameters(self) -> int:
         """Parameters of one expert."""
-        inner = self.ffn_matrices(self.expert_width) + self.ffn_biases(self.expert_width)
+        inner = self.ffn_matrix_elements(self.expert_width) + self.ffn_biases(self.expert_width)
         return inner + self.has_bias("mlp") * self.hidden
 
     @property

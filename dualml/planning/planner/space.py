@@ -44,9 +44,9 @@ class SearchSpace:
 
 
 def can_interleave(layers: int, pp: int, chunks: int) -> bool:
-    """Return whether layers can be laid out on ``chunks`` stages of each of ``pp`` devices: every
-    stage has the same number of layers, of which the embedding or the output layer may stand in for
-    one each, so that the first or the last stage has one layer less."""
+    """Return whether layers can be laid out on ``chunks`` stages of each of ``pp`` devices: always
+    with one, else if every stage has the same number of layers, of which the embedding and the
+    output layer may stand in for one each (one layer less in the first and in the last stage)."""
     return chunks == 1 or (-layers) % (pp * chunks) <= ENDS
 
 

@@ -74,9 +74,9 @@ def moe_layers_in_stage(shape: Shape, x: Layouts, stage: Any, layers: Any) -> An
 
 
 def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
-    """Return the parameters on a device of the stage with most layers in each layout, before ZeRO
-    shards them. The embedding is counted there, whichever stage has it; the output layer only with
-    a single stage."""
+    """Return the parameters on a device of the first or the second stage, whichever has more layers
+    in a layout, before ZeRO shards them. The embedding is counted even if that is the second one;
+    the output layer only with a single stage."""
     return fullest_stage(shape, x, engine).total
 
 
@@ -161,5 +161,5 @@ def attention_parameters(shape: Shape, x: Layouts) -> Any:
 
 def _ffn(shape: Shape, width: int, tp: Any) -> Any:
     """Return the parameters of a feed-forward part of this width on one of ``tp`` devices."""
-    split = shape.ffn_matrices(width) + shape.ffn_biases(width)
+    split = shape.ffn_matrix_elements(width) + shape.ffn_biases(width)
     return split / tp + shape.has_bias("mlp") * shape.hidden

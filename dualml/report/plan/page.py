@@ -42,7 +42,7 @@ GB = 1e9
 
 def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
     """Return the page of a plan: the answer, the Pareto front, and the breakdown of time of the
-    ``top`` best meshes. Raise `UserError` if no layout fits."""
+    ``top`` best meshes. Raise `UserError` if no layout fits and the request names none."""
     request = plan.request
     about = {
         "model": request.shape.name,

@@ -54,7 +54,8 @@ def _table(name: str, records: Iterable[R], read: Columns[R], words: Messages) -
 
 
 def errors_table(words: Messages) -> Table:
-    """Return the table of median and worst errors of the fitted and the held-out runs."""
+    """Return the table of median and worst errors of the time, a row each for the runs that
+    calibrate their software, the held-out ones on the same device, and those on other devices."""
     read: Columns[tuple[str, Sequence[RunPrediction]]] = {
         "half": lambda half: words(f"planner.half.{half[0]}"),
         "count:": lambda half: str(len(half[1])),
@@ -238,8 +239,8 @@ def activations_table(words: Messages) -> Table:
 
 def describe() -> JsonObject:
     """Return as JSON-compatible values ``runs``, all published runs with their predictions,
-    ``errors``, median and worst relative error of the fitted and of the held-out ones, and
-    ``reached``, the fitted efficiency."""
+    ``errors``, median and worst relative error of each group of `errors_by_half`, and ``reached``,
+    the fitted efficiency."""
     rows = [
         {
             "run": run.name,

@@ -105,10 +105,10 @@ def bottleneck_sentence(plan: LayoutPlan, words: Messages) -> str:
 
 
 def unbound_sentences(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield the sentence about the bound (`LayoutPlan.bounds`: memory, the bubble, messages)
-    without which another layout would save most of the time; nothing if that saves less than
-    `MIN_GAIN`. Bounds without which the same layout is fastest do not count, nor does memory if
-    `bottleneck_sentence` named it."""
+    """Yield one sentence about the bound (`LayoutPlan.bounds`: memory, the bubble, messages) whose
+    absence would let another layout save the largest share of the time; nothing if this share is
+    below `MIN_GAIN`. Bounds without which the same layout is fastest do not count, nor does memory
+    if `bottleneck_sentence` named it."""
     row = plan.answer_row
     others = {
         name: share

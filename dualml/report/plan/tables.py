@@ -93,7 +93,7 @@ def layouts_table(
 ) -> Table:
     """Return a table with a row per layout of ``rows``, indices into ``plan.layouts``; a column
     ``limit`` marks layouts that do not fit, if there are any among them. Raise `UserError` if no
-    layout of the plan fits."""
+    layout of the plan fits and its request names none."""
     x = plan.layouts
     more = [axis for axis in ("cp", "ep") if (getattr(x, axis) > 1).any()]
     axes = ("dp", "pp", "tp", *more, "zero", "micro")

@@ -96,8 +96,9 @@ def mean_recorded(run: RunData, arm: str, backend: str, key: str) -> float | Non
 
 
 def passes_bubble(run: RunData, arm: str, backend: str) -> float | None:
-    """Return the share of idle time (bubble) of a schedule whose passes take the measured times and
-    whose messages take none; None if unknown."""
+    """Return the share of idle time (bubble) that a schedule's passes, as long as they were
+    measured, would have if messages took no time: median of the updates, mean of the seeds; None if
+    it was not recorded."""
     return mean_recorded(run, arm, backend, "bubble_passes")
 
 

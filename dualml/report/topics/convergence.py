@@ -78,7 +78,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _hit_cells(hit: TargetHit | None, words: Messages) -> list[object]:
     """Return the cells of updates, epochs and seconds to the target and of the seeds that reach
-    it."""
+    it; without a hit ``never`` as text and three times None."""
     if hit is None:
         return [words("value.never"), None, None, None]
     return [hit.updates, hit.epochs, hit.seconds, words("value.of", n=hit.n, of=hit.of)]
@@ -86,7 +86,7 @@ def _hit_cells(hit: TargetHit | None, words: Messages) -> list[object]:
 
 def findings(notes: Notes, run: RunData) -> None:
     """Add which arm reached the target accuracy first on each backend, which never did, and how
-    exactly that is known."""
+    exactly that is known; nothing of this for text. A warning if no main arm succeeded."""
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     if not arms:
         notes.add_warning("nothing")

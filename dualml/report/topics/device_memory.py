@@ -85,8 +85,9 @@ def columns(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Columns
 
 
 def figures(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Iterator[Figure]:
-    """Yield a figure of the first arms with a bar per arm and a panel per backend; each part of a
-    bar is that of the rank that holds most of the component."""
+    """Yield a figure of the first `BARS` main arms with a bar per arm and a panel per backend; each
+    part of a bar is that of the rank that holds most of the component. Nothing if none was
+    measured."""
     shown = [h for h in rows if h.arm in run.main_arms()[:BARS]]
     if not shown:
         return

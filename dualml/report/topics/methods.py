@@ -222,8 +222,8 @@ def judged_cell(
 
 
 def _groups(w: MethodResult, words: Messages) -> str:
-    """Return the ranks that an engine groups for pipeline and data parallelism; empty without
-    groups."""
+    """Return as text which ranks an engine groups for pipeline and for data parallelism; empty
+    without groups."""
     kinds = {kind: w.trials[0].how.get(f"{kind} groups") for kind in ("pipe", "data")}
     return words.semicolons(
         [

@@ -187,7 +187,9 @@ def missing_modes(
 
 
 def _detail(h: ModeComparison, words: Messages) -> str:
-    """Return the size of the buckets, the samples of a chunk, or the framework's name."""
+    """Return what is noted below the mode, as text: the size of the buckets for overlap, the
+    samples of a chunk for accumulation, else the framework's name for it
+    (`ModeComparison.detail`)."""
     if h.way == OVERLAP:
         return words("way.buckets", size=ranks.aggregation(h.run, h.arm).bucket_bytes)
     return words("way.chunks", n=h.run.arms[h.arm]["chunk"]) if h.way == ACCUMULATE else h.detail

@@ -58,8 +58,8 @@ class OffloadResult(ArmResult):
         return sum(getattr(rank, name) for rank in self.ranks for name in names)
 
     def per_update(self, name: str) -> float:
-        """Return the traffic counter ``name``, in bytes or nanoseconds, divided by the number of
-        updates."""
+        """Return the traffic counter ``name`` of one rank in one update, in bytes or nanoseconds:
+        the mean over all updates of `ranks`."""
         return self.total(name) / self.total("updates")
 
     def transfer_rate(self, spent: str, *names: str) -> float | None:

@@ -155,7 +155,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _counts(deal: PartitionSummary | None) -> list[float | None]:
-    """Return the samples that an epoch misses, is expected to miss and repeats."""
+    """Return how many samples an epoch misses, is expected to miss and repeats, to one decimal;
+    None for a number that is unknown."""
     counts = deal and (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
     return [None if n is None else round(n, 1) for n in counts or [None] * 3]
 

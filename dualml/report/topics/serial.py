@@ -153,7 +153,8 @@ class SerialComparisons:
 
 
 def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Messages) -> Iterator[str]:
-    """Yield per backend whether the test accuracies are equivalent nevertheless."""
+    """Yield for each backend with an equivalence test a sentence that says whether the test
+    accuracies are equivalent although the arm follows another rule."""
     for backend, evidence in by_backend.items():
         test = evidence.get("equivalence")
         if test:
@@ -175,7 +176,8 @@ def _distance(run: RunData, s: Serial, lowest: float) -> Mark:
 
 
 def _limit(here: Sequence[Serial], margin: float, floor: float) -> Iterator[Mark]:
-    """Yield the smallest limit of equality at each update, over the arms that made it."""
+    """Yield the band below the smallest limit of equality at each update, and its line: ``margin``
+    times the smallest envelope (at least ``floor``) of the comparisons that reach this update."""
     longest = max(here, key=lambda s: len(s.curve["step"]))
     x = _numbers(longest.curve["step"])
     envelopes = np.full((len(here), len(x)), np.inf)

@@ -69,8 +69,8 @@ def environment(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def arms(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the hyperparameters of every training arm; in multi-rank runs arms with equal ones
-    share a row."""
+    """Yield the table of the hyperparameters of every training arm; in multi-rank runs arms with
+    equal ones share a row."""
     samples = number(words, "samples", words("setting.train"), "count")
     head = (
         "`optimizer`",

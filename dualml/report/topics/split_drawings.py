@@ -55,7 +55,8 @@ def orders(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def timelines(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield measured timelines with ranks as rows, backends on one time axis."""
+    """Yield a figure of one measured update, the median one, for each of `timeline_arms`: ranks as
+    rows, a panel per backend, all on one time axis; none for an arm without events."""
     splits = Splits(run)
     for arm in timeline_arms(splits):
         every = {b: run.select(arm.name, b) for b in times.timed_backends(splits)}

@@ -18,9 +18,9 @@ PROBE = 8  # samples whose activations are kept
 def trace_pre_update(
     trainer: Trainer, step: int, batch: NDArray[np.int64], probe: NDArray[np.int64]
 ) -> tuple[Arrays, str]:
-    """Return the activations of the samples ``probe`` and the gradients of ``batch`` before update
-    ``step``, under their trace keys ``PHASE/STEP/TENSOR``, and the SHA-256 of the batch's data. The
-    weights stay as they are."""
+    """Return (arrays, digest) before update ``step``: the activations of the samples with indices
+    ``probe`` and the gradients of ``batch``, combined over the ranks, by ``PHASE/STEP/TENSOR``;
+    SHA-256 of the batch's data. The weights stay as they are; all ranks call it."""
     seen = trainer.trace(batch, probe)
     arrays = prefix_keys("forward", step, seen.activations) | prefix_keys(
         "gradient", step, seen.gradients

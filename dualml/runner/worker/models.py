@@ -66,7 +66,7 @@ def make_buckets(
         comm: the communicator; unused by plain buckets.
     """
     if settings.strategy == NATIVE:
-        return training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
+        return training.require_capability(FrameworkDataParallel).make_framework_buckets(comm)
     if settings.overlap:
         return training.require_capability(CommOverlap).make_reducing_buckets(buckets, comm)
     return training.require_capability(GradientAccess).make_buckets(buckets)

@@ -269,8 +269,8 @@ class MeanPool(nn.Cell):
     """Average over the positions that hold a token, by the mask ``here``, (B, T, D) → (B, D)."""
 
     def construct(self, x, here=None):
-        """Return the mean of ``x`` (B, T, D) over the positions where ``here`` (B, T) is true, or
-        over all if it is None: (B, D)."""
+        """Return the mean (B, D) of ``x`` (B, T, D) over the positions where ``here`` (B, T) is
+        true, nan where none is; None: over all positions."""
         if here is None:
             return x.mean(1)
         tokens = here.astype(ms.float32)

@@ -19,7 +19,7 @@ def make_layer(layer: spec.RecurrentLayer, lower: LowPrecisionCast | None = None
             where they are used; None for float32.
 
     Raises:
-        NotImplementedError: a layer this backend does not know; never a near miss.
+        NotImplementedError: any other layer; no similar cell is taken.
     """
     match layer:
         case spec.LSTM():

@@ -205,8 +205,9 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return [own[id(parameter)] for parameter in self.method.optimizer.parameters]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Set weights and optimizer state to those after update ``step``, and the loss scale to its
-        initial value; a method that cannot be resumed starts with a fresh optimizer."""
+        """Set weights, optimizer state and skipped updates to those after update ``step``, and the
+        loss scale to its initial value; at step 0, and for a method that cannot be resumed, the
+        optimizer is a fresh one."""
         self.transform_weights(lambda _: weights)
         # A trial of a method with more state than that begins anew, or has ended.
         kept = (state, step) if self.is_resumable else ({}, 0)

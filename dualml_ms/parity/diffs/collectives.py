@@ -275,8 +275,9 @@ def message_tags(rank: int, size: int) -> NDArray:
 
 
 def message_tags_equal(rank: int, size: int) -> NDArray:
-    """Run the probe "Tags of messages" in MindSpore, written to agree with PyTorch, and return what
-    was received for tags 1 and 2, (2, 2). MindSpore: receive in the order of sending."""
+    """Run the probe "Tags of messages" in MindSpore, written to agree with PyTorch: rank 1 sends
+    two messages without tags, rank 0 returns them in that order, (2, 2). MindSpore: receive in the
+    order of sending."""
     first, second = ops.ones(2), ops.full((2,), 2.0, dtype=ms.float32)
     if rank == 1:
         works = [md.isend(first, 0), md.isend(second, 0)]

@@ -70,9 +70,9 @@ def seed_equal() -> NDArray:
 
 @restore_generators
 def manual_seed() -> float:
-    """Run the probe "manual_seed and the initial weights" in MindSpore and return the share of
-    weights that two layers made after it have in common. `ms.manual_seed` exists but fixes neither
-    initial weights nor `nn.Dropout` nor `ops.randn`."""
+    """Run the probe "manual_seed and the initial weights" in MindSpore: call `ms.manual_seed(0)`
+    before each of two layers and return the share of their weights that are equal. It exists but
+    fixes neither initial weights nor `nn.Dropout` nor `ops.randn`."""
     ms.manual_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
     ms.manual_seed(0)
@@ -82,7 +82,7 @@ def manual_seed() -> float:
 @restore_generators
 def manual_seed_equal() -> float:
     """Run the probe "manual_seed and the initial weights" in MindSpore, written to agree with
-    PyTorch, and return the share of weights that two layers made after it have in common.
+    PyTorch: seed before each of two layers and return the share of their weights that are equal, 1.
     MindSpore: `ms.set_seed`."""
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
@@ -92,8 +92,9 @@ def manual_seed_equal() -> float:
 
 @restore_generators
 def seed_numpy() -> NDArray:
-    """Run the probe "Seeding and NumPy" in MindSpore and return four numbers that are drawn after
-    it. `ms.set_seed` also calls `np.random.seed` and seeds the datasets."""
+    """Run the probe "Seeding and NumPy" in MindSpore: seed NumPy with 1, then MindSpore with 0, and
+    return four numbers drawn from NumPy. `ms.set_seed` also calls `np.random.seed` and seeds the
+    datasets."""
     np.random.seed(1)
     ms.set_seed(0)
     return np.random.rand(4)
@@ -102,8 +103,8 @@ def seed_numpy() -> NDArray:
 @restore_generators
 def seed_numpy_equal() -> NDArray:
     """Run the probe "Seeding and NumPy" in MindSpore, written to agree with PyTorch, and return
-    four numbers that are drawn after it. Use generators of your own,
-    `np.random.default_rng(seed)`."""
+    four numbers drawn, after MindSpore is seeded, from a NumPy generator with seed 1. Use
+    generators of your own, `np.random.default_rng(seed)`."""
     rng = np.random.default_rng(1)
     ms.set_seed(0)
     return rng.random(4)
@@ -111,9 +112,10 @@ def seed_numpy_equal() -> NDArray:
 
 @restore_generators
 def init_draws_numpy() -> float:
-    """Run the probe "Initial weights and numbers drawn from NumPy" in MindSpore and return the
-    share of weights that two layers have in common. Initial weights come from NumPy's global
-    generator: one number drawn before the network is made changes them."""
+    """Run the probe "Initial weights and numbers drawn from NumPy" in MindSpore: seed before each
+    of two layers, draw a NumPy number before the second, and return the share of their weights that
+    are equal. Initial weights come from NumPy's global generator: one number drawn before the
+    network is made changes them."""
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
     ms.set_seed(0)
@@ -124,8 +126,8 @@ def init_draws_numpy() -> float:
 @restore_generators
 def init_draws_numpy_equal() -> float:
     """Run the probe "Initial weights and numbers drawn from NumPy" in MindSpore, written to agree
-    with PyTorch, and return the share of weights that two layers have in common. Draw data from a
-    generator of your own, `np.random.default_rng(seed)`."""
+    with PyTorch, and return the share of equal weights of two layers, each made after the same
+    seed. Draw data from a generator of your own, `np.random.default_rng(seed)`."""
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
     ms.set_seed(0)

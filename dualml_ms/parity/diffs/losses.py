@@ -84,8 +84,9 @@ def softmax_cross_entropy_labels_equal() -> NDArray:
 
 
 def softmax_cross_entropy_ignored() -> NDArray:
-    """Run the probe "Ignored labels in SoftmaxCrossEntropyWithLogits" in MindSpore, where it raises
-    RuntimeError; else return its result. There is no such label: −100 raises an error."""
+    """Run the probe "Ignored labels in SoftmaxCrossEntropyWithLogits" in MindSpore: label −100,
+    which this loss cannot ignore. RuntimeError: MindSpore's own refusal; a release without one
+    returns the loss."""
     logits, labels = Tensor(normal(8, 5)), Tensor(class_indices(5, 8), ms.int32)
     labels[0] = -100
     return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")(logits, labels).asnumpy()

@@ -290,14 +290,15 @@ def cumprod_gradient_zero_equal() -> NDArray:
 
 def hardtanh_gradient() -> NDArray:
     """Run the probe "The gradient of `hardtanh` and `relu6` at their bounds" in MindSpore and
-    return its result. Not 0: `hardtanh` gives 0.5 at −1 and 1, `relu6` gives 1 at 6."""
+    return the gradient of hardtanh(x) + relu6(x) at −1, 0.5, 1 and 6. Not 0: `hardtanh` gives 0.5
+    at −1 and 1, `relu6` gives 1 at 6."""
     return gradient(lambda x: ops.hardtanh(x).sum() + ops.relu6(x).sum(), [-1.0, 0.5, 1.0, 6.0])
 
 
 def hardtanh_gradient_equal() -> NDArray:
     """Run the probe "The gradient of `hardtanh` and `relu6` at their bounds" in MindSpore, written
-    to agree with PyTorch, and return its result. MindSpore: `ops.where` with strict comparisons and
-    `ops.stop_gradient` of the clipped value."""
+    to agree with PyTorch, and return the gradient of their sum at −1, 0.5, 1 and 6. MindSpore:
+    `ops.where` with strict comparisons and `ops.stop_gradient` of the clipped value."""
 
     def clip(x: Tensor, low: float, high: float) -> Tensor:
         return ops.where((x > low) & (x < high), x, ops.stop_gradient(ops.clamp(x, low, high)))

@@ -196,8 +196,9 @@ class RuleOptimizer(torch.optim.Optimizer):
             p, g: parameters and gradients, of one shape each.
             state: state name → tensors of these shapes.
             group: the hyperparameters.
-            numbers: the result of `coefficients`, each by its name in the rule's own file.
-            workspace: ``workspace(p)`` is scratch memory of the shapes of ``p``, or None: allocate.
+            numbers: what `coefficients` returned, as positional arguments; each rule names its own.
+            workspace: ``workspace(p)`` returns scratch tensors shaped like those of ``p``, or None:
+                the rule then allocates new ones.
         """
         raise NotImplementedError
 

@@ -90,8 +90,8 @@ def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def mean_over_targets(func: Any, bound: BoundCall, with_ignored: bool) -> Value:
-    """Return the sum of a loss divided by a number of targets, where its mean is over the sum of
-    the class weights of the targets that it does not ignore.
+    """Return the sum of a loss divided by a number of targets. Its own mean divides by the sum of
+    the class weights of the targets that are not ignored.
 
     Args:
         with_ignored: whether the targets that the loss ignores count, too.

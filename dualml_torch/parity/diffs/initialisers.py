@@ -54,9 +54,9 @@ def seed_equal() -> NDArray:
 
 @restore_generators
 def manual_seed() -> float:
-    """Run the probe "manual_seed and the initial weights" in PyTorch and return the share of
-    weights that two layers made after it have in common. `torch.manual_seed` fixes everything that
-    torch draws."""
+    """Run the probe "manual_seed and the initial weights" in PyTorch: seed before each of two
+    layers and return the share of their weights that are equal, 1. `torch.manual_seed` fixes
+    everything that torch draws."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -65,8 +65,8 @@ def manual_seed() -> float:
 
 @restore_generators
 def seed_numpy() -> NDArray:
-    """Run the probe "Seeding and NumPy" in PyTorch and return four numbers that are drawn after it.
-    `torch.manual_seed` leaves NumPy's generator alone."""
+    """Run the probe "Seeding and NumPy" in PyTorch: seed NumPy with 1, then torch with 0, and
+    return four numbers drawn from NumPy. `torch.manual_seed` leaves NumPy's generator alone."""
     np.random.seed(1)
     torch.manual_seed(0)
     return np.random.rand(4)
@@ -75,8 +75,8 @@ def seed_numpy() -> NDArray:
 @restore_generators
 def seed_numpy_equal() -> NDArray:
     """Run the probe "Seeding and NumPy" in PyTorch, written to agree with MindSpore, and return
-    four numbers that are drawn after it. Use generators of your own,
-    `np.random.default_rng(seed)`."""
+    four numbers drawn, after torch is seeded, from a NumPy generator with seed 1. Use generators of
+    your own, `np.random.default_rng(seed)`."""
     rng = np.random.default_rng(1)
     torch.manual_seed(0)
     return rng.random(4)
@@ -84,9 +84,9 @@ def seed_numpy_equal() -> NDArray:
 
 @restore_generators
 def init_draws_numpy() -> float:
-    """Run the probe "Initial weights and numbers drawn from NumPy" in PyTorch and return the share
-    of weights that two layers have in common. Numbers drawn from NumPy do not change the initial
-    weights."""
+    """Run the probe "Initial weights and numbers drawn from NumPy" in PyTorch: seed before each of
+    two layers, draw a NumPy number before the second, and return the share of their weights that
+    are equal. Numbers drawn from NumPy do not change the initial weights."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -97,8 +97,8 @@ def init_draws_numpy() -> float:
 @restore_generators
 def init_draws_numpy_equal() -> float:
     """Run the probe "Initial weights and numbers drawn from NumPy" in PyTorch, written to agree
-    with MindSpore, and return the share of weights that two layers have in common. Draw data from a
-    generator of your own, `np.random.default_rng(seed)`."""
+    with MindSpore, and return the share of equal weights of two layers, each made after the same
+    seed. Draw data from a generator of your own, `np.random.default_rng(seed)`."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)

@@ -133,8 +133,9 @@ def batchnorm_variance() -> NDArray:
 
 
 def batchnorm_one_sample() -> NDArray:
-    """Run the probe "BatchNorm with a last batch of one sample" in PyTorch and return the running
-    variance (4,). Raises an error: there is no variance of one value."""
+    """Run the probe "BatchNorm with a last batch of one sample" in PyTorch, where it raises
+    ValueError; else return the running variance (4,). Raises an error: there is no variance of one
+    value."""
     layer = nn.BatchNorm1d(4)
     for batch in tensor(normal(5, 4)).split(2):
         layer(batch)
@@ -300,8 +301,8 @@ def embedding_padding() -> NDArray:
 
 
 def embedding_negative() -> NDArray:
-    """Run the probe "A negative index into an embedding" in PyTorch and return an output. Raises an
-    error."""
+    """Run the probe "A negative index into an embedding" in PyTorch, where it raises IndexError;
+    else return an output. Raises an error."""
     table = tensor(normal(6, 3))
     return F.embedding(tensor([0, -1]), table).numpy()
 

@@ -172,8 +172,8 @@ def soft_margin() -> NDArray:
 
 
 def gaussian_nll_variance() -> NDArray:
-    """Run the probe "Gaussian likelihood with a negative variance" in PyTorch and return its
-    result. Raises an error."""
+    """Run the probe "Gaussian likelihood with a negative variance" in PyTorch, where it raises
+    ValueError; else return its result. Raises an error."""
     mean, target, variance = tensor(normal(3, 4, 5))
     return nn.GaussianNLLLoss()(mean, target, variance).numpy()
 

@@ -152,8 +152,8 @@ def has_aux() -> NDArray:
 
 
 def non_scalar_loss() -> NDArray:
-    """Run the probe "The gradient of a loss that is not a scalar" in PyTorch and return the
-    gradient (4,). `backward()` raises a RuntimeError."""
+    """Run the probe "The gradient of a loss that is not a scalar" in PyTorch, where it raises
+    RuntimeError; else return the gradient (4,). `backward()` raises a RuntimeError."""
     weight = nn.Parameter(torch.tensor(normal(4)))
     weight.square().backward()
     return weight.grad.numpy()
@@ -168,9 +168,9 @@ def non_scalar_loss_equal() -> NDArray:
 
 
 def unused_input_gradient() -> tuple[Any, ...]:
-    """Run the probe "The gradient of what was not used" in PyTorch and return a tuple of both
-    gradients. `autograd.grad` raises a RuntimeError unless `allow_unused` or `materialize_grads` is
-    set."""
+    """Run the probe "The gradient of what was not used" in PyTorch, where it raises RuntimeError;
+    else return a tuple of both gradients. `autograd.grad` raises a RuntimeError unless
+    `allow_unused` or `materialize_grads` is set."""
     used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     gradients = torch.autograd.grad(used.square().sum(), [used, unused])
     return tuple(gradient.numpy() for gradient in gradients)
@@ -187,8 +187,9 @@ def unused_input_gradient_equal() -> tuple[Any, ...]:
 
 
 def integer_gradient() -> NDArray:
-    """Run the probe "The gradient with respect to integers" in PyTorch and return the gradient
-    (2,). Integers cannot require a gradient: a RuntimeError."""
+    """Run the probe "The gradient with respect to integers" in PyTorch, where it raises
+    RuntimeError; else return the gradient (2,). Integers cannot require a gradient: a
+    RuntimeError."""
     x = torch.tensor([1, 2], requires_grad=True)
     (x.square().sum() / 2).backward()
     return x.grad.numpy()

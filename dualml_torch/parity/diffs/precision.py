@@ -85,7 +85,8 @@ def loss_scale_start() -> float:
 
 def loss_scale_least(least: float | None = None) -> float:
     """Run the probe "How far a dynamic loss scale may fall" in PyTorch and return the scale after
-    20 overflows. It is halved at every overflow without end: after 20 from 65536 it is 0.0625."""
+    20 overflows. It is halved at every overflow without end: after 20 from 65536 it is 0.0625. With
+    ``least`` it is set by hand and stays at least that."""
     scaler, weight = torch.amp.GradScaler("cpu"), nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler.scale(weight.detach())

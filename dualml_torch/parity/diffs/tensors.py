@@ -134,8 +134,8 @@ def float16_scalar_equal() -> NDArray:
 
 
 def mean_of_integers() -> NDArray:
-    """Run the probe "The mean of integers" in PyTorch and return its result. `mean()` of an integer
-    tensor raises an error."""
+    """Run the probe "The mean of integers" in PyTorch, where it raises RuntimeError; else return
+    its result. `mean()` of an integer tensor raises an error."""
     return torch.tensor([1, 2]).mean().numpy()
 
 
@@ -146,8 +146,8 @@ def mean_of_integers_equal() -> NDArray:
 
 
 def integer_division_by_zero() -> NDArray:
-    """Run the probe "Integer division by zero" in PyTorch and return its result. `//` of integers
-    by 0 raises an error on a CPU."""
+    """Run the probe "Integer division by zero" in PyTorch, where it raises RuntimeError; else
+    return its result. `//` of integers by 0 raises an error on a CPU."""
     return (torch.tensor([6, 1]) // torch.tensor([2, 0])).numpy()
 
 
@@ -203,7 +203,7 @@ def cumprod_gradient_zero() -> NDArray:
 
 def hardtanh_gradient() -> NDArray:
     """Run the probe "The gradient of `hardtanh` and `relu6` at their bounds" in PyTorch and return
-    its result. 0 at both bounds."""
+    the gradient of hardtanh(x) + relu6(x) at −1, 0.5, 1 and 6. 0 at both bounds."""
     return gradient(lambda x: F.hardtanh(x).sum() + F.relu6(x).sum(), [-1.0, 0.5, 1.0, 6.0])
 
 
@@ -292,8 +292,8 @@ def topk_ties_equal() -> NDArray:
 
 
 def one_hot_range() -> NDArray:
-    """Run the probe "`one_hot` of a class that does not exist" in PyTorch and return the rows of
-    classes 0 and 3 of 3. Raises an error."""
+    """Run the probe "`one_hot` of a class that does not exist" in PyTorch, where it raises
+    RuntimeError; else return the rows of classes 0 and 3 of 3. Raises an error."""
     return F.one_hot(torch.tensor([0, 3]), 3).numpy()
 
 
@@ -352,8 +352,8 @@ def concatenate_types() -> NDArray:
 
 
 def view_of_transposed() -> NDArray:
-    """Run the probe "`view` of a transposed tensor" in PyTorch and return its result. Raises an
-    error: a view of this memory is impossible."""
+    """Run the probe "`view` of a transposed tensor" in PyTorch, where it raises RuntimeError; else
+    return its result. Raises an error: a view of this memory is impossible."""
     return torch.tensor(normal(2, 3)).T.view(6).numpy()
 
 

@@ -74,7 +74,8 @@ class Observation:
         return lambda step, rank: {n: change(a) for n, a in self.expected(step, rank).items()}
 
     def scale_all(self, factor: float) -> Predict:
-        """Return a prediction that multiplies every expected tensor by a factor."""
+        """Return a prediction, a function of (update, rank), that multiplies every expected tensor
+        of the phase by a factor."""
         return self.transform_all(lambda a: factor * a)
 
     @property

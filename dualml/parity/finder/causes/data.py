@@ -37,7 +37,8 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def predict_changed_data(suspect: Observation, change: Any) -> Callable[[int, int], Arrays]:
-    """Return the prediction with changed samples and labels: ``change(x, y)`` → x and y."""
+    """Return a function of (update, rank) that predicts samples ``x`` and labels ``y`` after
+    ``change``, a function of (x, y) that returns both."""
 
     def predict(step: int, rank: int) -> Arrays:
         right = suspect.expected(step, rank)
@@ -77,8 +78,8 @@ Choose = Callable[[int, int], Array | None]
 
 
 def predict_other_samples(suspect: Observation, choose: Choose) -> Callable[[int, int], Arrays]:
-    """Return the prediction with other samples, given by ``choose``; no tensors where it gives
-    none."""
+    """Return a function of (update, rank) that predicts ``x`` and ``y`` of the samples that
+    ``choose`` gives; no tensors where it gives none."""
     recipe = suspect.scene.recipe
 
     def predict(step: int, rank: int) -> Arrays:
@@ -150,8 +151,8 @@ def recorded_order(suspect: Observation, step: int, rank: int) -> Array | None:
 
 
 def sample_positions(suspect: Observation) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
-    """Yield the choice of the samples of the whole batch that were recorded, where the same
-    positions of it are wrong in every update."""
+    """Yield at most one (cause, choice, details): the samples of the whole batch that were
+    recorded, if the same positions are wrong in every update; nothing if one is not of it."""
     scene, rows = suspect.scene, suspect.scene.recipe.x
     told: dict[tuple[int, int], list[int]] = {}
     for step, rank in suspect.violations:

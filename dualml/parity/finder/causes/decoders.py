@@ -23,8 +23,8 @@ BASES = (1_000.0, 10_000.0, 500_000.0, 1_000_000.0)
 
 
 def rms_norm_changes(layer: RMSNorm) -> Changes:
-    """Yield possible errors of an RMSNorm, in the form of `alternatives`: in eps, gain, centring or
-    root."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of an
+    RMSNorm: in eps, gain, centring or root."""
 
     def centred_norm(place: LayerIO) -> Array:
         """Subtract the mean first, like LayerNorm without its bias."""
@@ -56,8 +56,8 @@ def rms_norm_changes(layer: RMSNorm) -> Changes:
 
 
 def swiglu_changes(layer: SwiGLU) -> Changes:
-    """Yield possible errors of a SwiGLU, in the form of `alternatives`: swapped or interleaved
-    halves, or another activation."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of a
+    SwiGLU: swapped or interleaved halves, or another activation."""
 
     def halves(place: LayerIO) -> tuple[Array, Array]:
         gate, up = np.split(place.value, 2, -1)
@@ -95,8 +95,8 @@ GATES = {
 
 
 def grouped_attention_changes(layer: GroupedAttention) -> Changes:
-    """Yield possible errors of the rotary embedding in grouped-query attention, in the form of
-    `alternatives`; nothing if the layer has none."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of the
+    rotary embedding in grouped-query attention; nothing if the layer has none."""
 
     def rotate_neighbours(place: LayerIO) -> Array:
         """Rotate neighbouring entries as pairs, as Su et al. 2021 write them."""

@@ -54,13 +54,14 @@ def layer_io_at(suspect: Observation, step: int) -> LayerIO:
 
 
 def keep_first_layer(suspect: Observation, predict: Predict) -> Predict:
-    """Return a prediction restricted to the first deviating layer."""
+    """Return the prediction, a function of (update, rank), restricted to the output of the first
+    deviating layer."""
     return lambda step, rank: {suspect.tensor: predict(step, rank)[suspect.tensor]}
 
 
 def predict_layer(suspect: Observation, change: Change) -> Predict:
-    """Return the prediction of the deviating layer's output; the layers after it follow from it.
-    Empty where the change does not fit the shapes."""
+    """Return a function of (update, rank) that predicts the deviating layer's output alone, as the
+    layers after it follow from it; it gives no tensor where the change does not fit the shapes."""
 
     def predict(step: int, rank: int) -> Arrays:
         try:
@@ -108,8 +109,8 @@ def scaled_output(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def predict_dropout(suspect: Observation) -> Predict:
-    """Return the prediction with dropout applied wrongly: zeros as recorded, and the rest scaled
-    up."""
+    """Return a function of (update, rank) that predicts a dropout layer's output with dropout where
+    there should be none: zeros as recorded, the rest of the input divided by the share kept."""
 
     def predict(step: int, rank: int) -> Arrays:
         place, seen = layer_io_at(suspect, step), suspect.recorded(step, rank)[suspect.tensor]

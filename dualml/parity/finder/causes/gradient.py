@@ -75,7 +75,8 @@ def scaled_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def micro_batch_count(suspect: Observation) -> int:
-    """Return the number of micro-batches; 1 for a model that is not split."""
+    """Return the number of micro-batches into which the observed arm divides the samples of an
+    update; 1 if its model is not split over ranks."""
     split = suspect.scene.plan.splits.get(suspect.scene.arm_name)
     return split.micro_batches if split is not None else 1
 

@@ -100,8 +100,8 @@ OTHER_ACTIVATIONS: dict[type[Layer], tuple[tuple[str, Transform, dict[str, Any]]
 
 
 def activation_changes(layer: Layer) -> Changes:
-    """Yield possible errors of an activation, in the form of `alternatives`: another one, or an
-    approximation."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of an
+    activation: another one, or an approximation."""
     for cause, activation, detail in OTHER_ACTIVATIONS[type(layer)]:
         yield cause, lambda p, t=activation: apply_transform(t, p.value), detail
     if isinstance(layer, Tanh):
@@ -121,8 +121,8 @@ def rational_tanh(x: Array) -> Any:
 
 
 def conv_changes(layer: Conv2d) -> Changes:
-    """Yield possible errors of a convolution, in the form of `alternatives`: a flipped kernel, or
-    another padding."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of a
+    convolution: a flipped kernel, or another padding."""
     n = layer.padding
 
     def pad_and_convolve(place: LayerIO, before: int, after: int, mode: Any = "constant") -> Array:
@@ -146,8 +146,8 @@ def conv_changes(layer: Conv2d) -> Changes:
 
 
 def pool_changes(layer: MaxPool2d) -> Changes:
-    """Yield possible errors of max pooling, in the form of `alternatives`: average, minimum, or
-    stride 1."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of max
+    pooling: average, minimum, or stride 1."""
     k = layer.kernel
 
     def cells(x: Array) -> Array:
@@ -162,8 +162,8 @@ def pool_changes(layer: MaxPool2d) -> Changes:
 
 
 def layer_norm_changes(layer: LayerNorm) -> Changes:
-    """Yield possible errors of a LayerNorm, in the form of `alternatives`: in eps, variance or
-    axis."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of a
+    LayerNorm: in eps, variance or axis."""
 
     def normalise(p: LayerIO, ddof: int = 0, outside: bool = False, axis: int = -1) -> Any:
         mean = p.value.mean(axis, keepdims=True)
@@ -180,8 +180,8 @@ def layer_norm_changes(layer: LayerNorm) -> Changes:
 
 
 def mean_pool_changes(layer: MeanPool) -> Changes:
-    """Yield possible errors of mean pooling, in the form of `alternatives`: sum, last position, or
-    maximum."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of mean
+    pooling: sum, last position, or maximum."""
     yield "sum-not-mean", lambda p: p.value.sum(1), {}
     yield "last-not-mean", lambda p: p.value[:, -1], {}
     yield "maximum-not-mean", lambda p: p.value.max(1), {}

@@ -75,8 +75,8 @@ def gradient_deviates(suspect: Observation) -> bool:
 
 
 def predict_gradient(suspect: Observation, value: Value) -> Predict:
-    """Return the prediction of the gradient with another loss function, which is differentiated
-    numerically."""
+    """Return a function of (update, rank) that predicts the gradient with another loss function,
+    which is differentiated numerically."""
     scene = suspect.scene
 
     def loss(out: Array, y: Labels) -> tuple[float, Array]:
@@ -98,8 +98,8 @@ def predict_gradient(suspect: Observation, value: Value) -> Predict:
 
 
 def predict_loss(suspect: Observation, value: Value, masked: bool = True) -> Predict:
-    """Return the prediction of the recorded losses with another loss function: ``batch`` over all
-    ranks, and ``rank`` if the ranks split the batch.
+    """Return a function of (update, rank) that predicts the recorded losses with another loss
+    function: ``batch`` over all ranks, and ``rank`` if the ranks split the batch.
 
     Args:
         value: the loss function, averaging over its samples.

@@ -58,8 +58,9 @@ def update_inputs(suspect: Observation, step: int, rank: int) -> UpdateInputs:
 def predict_from(
     suspect: Observation, before: ChangeInputs, update: Update | None = None
 ) -> Predict:
-    """Return the prediction of an update (default: the rule's) with changed inputs: the weights, or
-    in phase ``state`` the optimizer state. Empty where the inputs are unknown.
+    """Return a function of (update, rank) that predicts what ``update`` (default: the rule's) gives
+    with changed inputs: the weights, or, if the observation is not of phase ``update``, the
+    optimizer state. It gives no tensors where the inputs are unknown.
 
     Args:
         before: a function of (update, rank, recorded inputs) that returns the changed inputs, or
@@ -87,5 +88,6 @@ def predict_from(
 
 
 def predict_with(suspect: Observation, update: Update) -> Predict:
-    """Return the prediction of a changed update with the recorded weights, gradients and state."""
+    """Return a function of (update, rank) that predicts what a changed update gives with the
+    recorded weights, gradients and state, see `predict_from`."""
     return predict_from(suspect, lambda step, rank, start: start, update)

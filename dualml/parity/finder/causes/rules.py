@@ -122,8 +122,9 @@ def without_decay(rule: OptimizerSpec) -> Update | None:
 
 
 def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates with weight decay coupled as in the other one of Adam and AdamW, or decoupled,
-    with or without the learning rate as a factor; nothing without weight decay."""
+    """Yield (cause, update function, details) with weight decay coupled as in the other one of Adam
+    and AdamW, or decoupled, with or without the learning rate as a factor; nothing without weight
+    decay."""
     plain = without_decay(rule)
     if plain is None:
         return
@@ -144,7 +145,9 @@ def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def initial_state_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates whose optimizer state begins with another constant; only update 1 differs."""
+    """Yield (cause, update function, details) for each kind of optimizer state and each constant
+    0.1, 1 and 0: update 1 begins with that state filled with the constant, and later updates follow
+    the rule."""
     for slot in rule.state_keys:
         for value in (0.1, 1.0, 0.0):
 
@@ -156,8 +159,8 @@ def initial_state_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def formula_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates with the same settings in another formula, such as eps inside the root, with
-    lost state, or made twice."""
+    """Yield (cause, update function, details) with the same settings in another formula, such as
+    eps inside the root, with lost state, or made twice."""
     fields, slots = asdict(rule), rule.state_keys
     eps, mu = fields.get("eps", 0.0), fields.get("momentum", 0.0)
     if isinstance(rule, Adam):

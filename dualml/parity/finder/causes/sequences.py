@@ -23,8 +23,8 @@ from dualml.parity.finder.context import LayerIO
 
 
 def lstm_changes(layer: LSTM) -> Changes:
-    """Yield possible errors of an LSTM, in the form of `alternatives`: in gate order, biases or
-    direction."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of an
+    LSTM: in gate order, biases or direction."""
 
     def reorder_gates(place: LayerIO, order: tuple[str, ...]) -> Array:
         """Read the rows of all parameters as if the gates were stored in another order."""
@@ -55,8 +55,8 @@ def lstm_changes(layer: LSTM) -> Changes:
 
 
 def recurrent_changes(layer: RecurrentLayer) -> Changes:
-    """Yield the possible error of a recurrent layer that its tanh is approximated, in the form of
-    `alternatives`; nothing without a tanh."""
+    """Yield at most one (cause, changed layer, details), as `alternatives` does: a recurrent layer
+    whose tanh is approximated; nothing without a tanh."""
     forward: Any = PAIRS[type(layer)][0]
     if getattr(layer, "nonlinearity", "tanh") == "tanh":
         yield (
@@ -67,8 +67,8 @@ def recurrent_changes(layer: RecurrentLayer) -> Changes:
 
 
 def attention_changes(layer: Attention) -> Changes:
-    """Yield possible errors of attention, in the form of `alternatives`: in mask, scale or number
-    of heads."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of
+    attention: in mask, scale or number of heads."""
 
     def head_width(place: LayerIO) -> int:
         """Return the width of a head."""
@@ -94,8 +94,8 @@ def attention_changes(layer: Attention) -> Changes:
 
 
 def embedding_changes(layer: Embedding) -> Changes:
-    """Yield possible errors of an embedding, in the form of `alternatives`: shifted tokens, a zero
-    row, or a scale."""
+    """Yield (cause, changed layer, details), as `alternatives` does, for possible errors of an
+    embedding: shifted tokens, a zero row, or a scale."""
     for by in (1, -1):
         yield (
             "shifted-tokens",

@@ -68,7 +68,8 @@ def parameter_kinds(suspect: Observation) -> tuple[list[str], list[str], list[st
 
 
 def decay_filter_changes(suspect: Observation) -> Iterator[Change]:
-    """Yield updates whose weight decay skips some parameters; nothing without weight decay."""
+    """Yield (cause, update function, details): updates whose weight decay skips some parameters;
+    nothing without weight decay."""
     rule, (names, biases, norms) = suspect.scene.arm.rule, parameter_kinds(suspect)
     vectors = [n for n, shape in suspect.scene.recipe.spec.parameters().items() if len(shape) == 1]
     plain = without_decay(rule)
@@ -82,7 +83,8 @@ def decay_filter_changes(suspect: Observation) -> Iterator[Change]:
 
 
 def frozen_changes(suspect: Observation) -> Iterator[Change]:
-    """Yield updates that leave some parameters, or all, with their state unchanged."""
+    """Yield (cause, update function, details): updates that change neither weights nor state of
+    some parameters, or of all."""
     usual, (names, biases, norms) = apply_rule(suspect.scene.arm.rule), parameter_kinds(suspect)
 
     def no_update(start: UpdateInputs) -> Result:
@@ -167,7 +169,8 @@ def gradient_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, 
 
 
 def half_precision_changes(usual: Update) -> Iterator[Change]:
-    """Yield updates whose new weights, or whose new state, are rounded to half precision."""
+    """Yield (cause, update function, details): the update ``usual`` with its new weights, or its
+    new state, rounded to half precision."""
     for kind in HALVES:
 
         def weights(start: UpdateInputs, kind: str = kind) -> Result:

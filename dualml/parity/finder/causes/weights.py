@@ -141,8 +141,9 @@ def weights_of_classes(suspect: Observation, fitted: Any) -> Iterator[Any]:
 
 
 def weights_of_chunks(suspect: Observation, fitted: Any) -> Iterator[Any]:
-    """Yield at most one row, as `weights_of_classes`: weights that are equal in each chunk of a
-    batch whose gradient is accumulated, but not in all of them."""
+    """Yield at most one row (weights, details, cause, cost), as `weights_of_classes`: weights that
+    are equal within each chunk of a batch whose gradient is accumulated, but differ between
+    chunks."""
     chunk, told = suspect.scene.recipe.chunk, dict[tuple[int, int], list[float]]()
     for (step, rank), weights in fitted.items():
         parts = split_into_chunks(np.arange(len(weights)), chunk)
@@ -164,8 +165,9 @@ def weights_of_chunks(suspect: Observation, fitted: Any) -> Iterator[Any]:
 
 
 def weights_of_positions(suspect: Observation, fitted: Any) -> Iterator[Any]:
-    """Yield at most one row, as `weights_of_classes`: weights that are the same in all deviating
-    batches, usual at most positions and the same multiple at the others."""
+    """Yield at most one row (weights, details, cause, cost), as `weights_of_classes`: weights that
+    are the same in all deviating batches, usual at most positions and one multiple of that at the
+    others."""
     rows = list(fitted.values())
     if any(len(row) != len(rows[0]) or np.abs(row - rows[0]).max() > 1e-3 for row in rows):
         return

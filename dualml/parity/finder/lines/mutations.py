@@ -35,7 +35,7 @@ def mutants(tree: ast.FunctionDef, rule: OptimizerSpec, scheduled: bool) -> Iter
     Args:
         tree: the program of the rule, see `read_program`.
         scheduled: whether the learning rate changes; if not, the rule's field ``lr`` is not tried,
-            because it is the number of the update.
+            because it equals the learning rate of every update.
     """
     for mutant in changed_programs(keep_earlier_values(tree), rule, scheduled):
         yield mutant._replace(tree=without_unread_copies(mutant.tree))
@@ -44,7 +44,8 @@ def mutants(tree: ast.FunctionDef, rule: OptimizerSpec, scheduled: bool) -> Iter
 def changed_programs(
     tree: ast.FunctionDef, rule: OptimizerSpec, scheduled: bool
 ) -> Iterator[Mutant]:
-    """Yield every change of a program that keeps copies of earlier values."""
+    """Yield each changed program with its cost; ``tree`` and the results hold the copies that
+    `keep_earlier_values` adds."""
     numbers = [
         f.name
         for f in fields(rule)

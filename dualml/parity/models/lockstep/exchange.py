@@ -64,7 +64,7 @@ class RecordFolder:
             ) from None
 
     def has_record(self, name: str) -> bool:
-        """Return whether a record is there, complete."""
+        """Return whether a record is there by now, completely written; never wait for it."""
         return (self.folder / f"{name}.json").exists()
 
     def read(self, name: str) -> BlockRecord:

@@ -104,8 +104,9 @@ class FollowingPass(ModelPass):
     def compare_update(
         self, block: str, key: str, record: BlockRecord, found: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Update parameters in place with the first side's gradients, and compare the new weights
-        and states with the first side's, whose record is then deleted.
+        """Compute one update of the parameters with the first side's gradients, on copies (the
+        model keeps its weights), and compare the new weights and states with the first side's,
+        whose record is waited for and then deleted.
 
         Args:
             block: the first side's block; empty for parameters outside of blocks.

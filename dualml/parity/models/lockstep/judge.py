@@ -128,8 +128,8 @@ def measure_rows(
     rows: Sequence[BlockRow], a: Mapping[str, Any], b: Mapping[str, Any], unit: float
 ) -> list[JudgedRow]:
     """Return the rows with their rounding envelopes: the larger one of both sides, and at least the
-    median of all gradients' for a gradient, `BETWEEN_UNITS` units for inputs and the loss, and one
-    ``unit``.
+    median of all parameter gradients' for a gradient, `BETWEEN_UNITS` units for inputs, the loss
+    and gradients of outputs, and one ``unit``.
 
     Args:
         a, b: results of both sides' workers.

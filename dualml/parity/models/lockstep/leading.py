@@ -125,7 +125,7 @@ class ModelPass:
         return self.updates is not None and self.calls[block] == 1
 
     def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
-        """Add rounding envelopes, by array name, of the block or output ``key`` to `widths` as
+        """Add rounding envelopes, by array name, of the arrays of the record ``key`` to `widths` as
         ``KEY/NAME``."""
         self.widths |= {f"{key}/{name}": width for name, width in widths.items()}
 
@@ -191,8 +191,9 @@ class LeadingPass(ModelPass):
         self.written = [*filter(exchange.has_record, self.written), gradient_key(key)]
 
     def write_update(self, key: str, gradients: Mapping[str, NDArray[Any]]) -> None:
-        """Update the parameters in place with these gradients, write their new weights and states
-        as a record, and add the update's rounding envelope."""
+        """Compute one update of the parameters with these gradients, on copies (the model keeps its
+        weights), write the new weights and states as a record, and add the update's rounding
+        envelope to `widths`."""
         assert self.updates is not None
         arrays = self.updates.run(gradients)
         self.exchange.write(update_key(key), arrays, {})

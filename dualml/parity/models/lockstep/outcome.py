@@ -40,7 +40,8 @@ def row_name(row: BlockRow) -> str:
 
 
 def is_of_parameter(row: BlockRow) -> bool:
-    """Return whether a row compares arrays of a parameter: gradient, new weights or state."""
+    """Return whether a row is about a parameter: its gradient, new weights or optimizer state, or
+    that one side alone has or trains it."""
     return row.name.startswith((PARAMETER, UPDATE, STATE))
 
 

@@ -28,9 +28,9 @@ class UpdateRunner:
         self.runner, self.make_optimizer = runner, make_optimizer
 
     def run(self, gradients: Mapping[str, NDArray[Any]], draw: int | None = None) -> Arrays:
-        """Update the parameters that have gradients once, and return their new weights,
-        ``update/NAME``, and the optimizer's states, ``state/SLOT/NAME``; the arrays may share the
-        memory of the framework's tensors.
+        """Update copies of the parameters that have gradients once, by a new optimizer, and return
+        the new weights, ``update/NAME``, and the optimizer's states, ``state/SLOT/NAME``; the
+        arrays may share the memory of the framework's tensors. The model keeps its weights.
 
         Args:
             gradients: ``parameter/NAME`` → array; other arrays are left out.

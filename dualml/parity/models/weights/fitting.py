@@ -32,7 +32,8 @@ class SideModel:
     stored: Mapping[str, Sequence[str]]
 
     def checkpoint_names(self, tensor: Tensor) -> list[str]:
-        """Return the names that a tensor may have in a file, its own last."""
+        """Return the names that a tensor may have in a file: those in a checkpoint, and then its
+        own in the model, if it is not one of them."""
         names = self.stored.get(tensor.name, [tensor.name])
         return list(dict.fromkeys([*names, tensor.name]))
 
