@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import cycle
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
@@ -14,6 +15,8 @@ from dualml.report.figure import Kind, LegendEntry
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
+#: Colours of aggregation strategies and schemes, by their position among those that are known.
+STRATEGY_COLORS = (*CYCLE, "black", "brick", "plum", "navy")
 
 
 def colors(run: RunData) -> dict[str, str]:
@@ -64,19 +67,22 @@ def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Legen
 def strategies(names: Iterable[str]) -> list[LegendEntry]:
     """Return the legend entries of aggregation strategies, each once, in the order of all known
     strategies: the same colour and marker everywhere. Names that this version does not know come
-    last, by name."""
+    last, by name. Those for which no colour is left take one that no other name here has."""
     from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 
     used = set(names)
     known = [*STRATEGIES, *SCHEMES]
     order = [*known, *sorted(used - set(known))]
-    palette = (*CYCLE, "black", "brick", "plum", "navy")
+    shown = [name for name in order if name in used]
+    colors = dict(zip(order, STRATEGY_COLORS, strict=False))
+    free = [c for c in STRATEGY_COLORS if c not in {colors.get(name) for name in shown}]
+    late = (name for name in shown if name not in colors)
+    colors |= dict(zip(late, cycle(free or STRATEGY_COLORS), strict=False))
     return [
         LegendEntry(
-            "series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)]
+            "series", name, color=colors[name], marker=MARKERS[order.index(name) % len(MARKERS)]
         )
-        for k, name in enumerate(order)
-        if name in used
+        for name in shown
     ]
 
 

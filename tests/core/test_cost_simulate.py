@@ -284,6 +284,16 @@ def test_ranges_cover_everything_once(changes: list[int]) -> None:
         assert r.winner == ("a" if seconds("a", r.first) < seconds("b", r.first) else "b")
 
 
+def test_a_strategy_that_wins_on_both_sides_of_a_tie_is_named_once() -> None:
+    ties = {40_000: 1.0, 40_001: 1.0}
+
+    def seconds(name: str, x: int) -> float:
+        return ties.get(x, 0.5 + 0.5 * (x > 40_010)) if name == "tree" else 1.0 - 0.2 * (x > 40_010)
+
+    found = crossovers("tree", "ring", 1000, 100_000, seconds)
+    assert found == [Range(1000, 40_010, "tree"), Range(40_011, 100_000, "ring")]
+
+
 def test_the_fastest_gives_the_whole_sum() -> None:
     column = {"neighbour": 1.0, "ring": 3.0, "all_reduce": 3.0, "tree": 4.0, "local_sgd": 0.1}
     assert fastest(column) == ["ring", "all_reduce"]

@@ -15,8 +15,9 @@ from dualml.common.registry import cited_source
 from dualml.common.words import LANGUAGES, Messages
 from dualml.common.words.numbers import nbytes
 from dualml.experiment.store.load import load
+from dualml.parallel import aggregation
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.report import machine, ranks, render
+from dualml.report import legend, machine, ranks, render
 from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
 from dualml.report.collective_timing import collective_measurements, uncrowded_measurements
 from dualml.report.figure import Bar, Figure, LineMark
@@ -312,6 +313,15 @@ def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
     assert keys["gossip"].color not in {k.color for n, k in keys.items() if n != "gossip"}
     assert "gossip" in {line[0].text for line in table(folder, "collectives").cells}
     assert row(table(folder, "training"), "ring-n2", "torch")["strategy"] == "gossip"
+
+
+def test_more_strategies_than_colours_keep_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict.fromkeys(f"strategy{k}" for k in range(len(legend.STRATEGY_COLORS) - 1))
+    monkeypatch.setattr(aggregation, "STRATEGIES", known)
+    used = ["strategy0", *aggregation.SCHEMES, "gossip", "rumour"]
+    colors = [entry.color for entry in legend.strategies(used)]
+    assert len(set(colors)) == len(used)
+    assert legend.strategies(["strategy0"])[0].color == colors[0]  # wherever it is shown
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

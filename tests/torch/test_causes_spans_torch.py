@@ -194,6 +194,23 @@ def test_both_slices_left_out() -> None:
     assert found.equal
 
 
+class ShiftedTwice(NextTokenLoss):
+    """Logits and targets that are shifted already, and once more with their rows concatenated."""
+
+    def forward(self, x: Any) -> Any:
+        y, wanted = self.head(x), (x[..., 0] > 0).long()
+        outputs, targets = y[:, :-1].reshape(-1, 3), wanted[:, 1:].reshape(-1)
+        return F.cross_entropy(outputs[:-1], targets[1:], reduction="none").mean() * torch.ones(
+            4, 3
+        )
+
+
+def test_labels_that_are_shifted_twice() -> None:
+    found = searched(ShiftedTwice, base=NextTokenLoss)
+    assert found.equal
+    assert ("layout", "shifted", "", 20) in mutation_keys(found)
+
+
 def test_a_causal_convolution_keeps_its_length() -> None:
     x, weight = torch.randn(2, 3, 9), torch.randn(4, 3, 3)
     given = {"padding": 8, "dilation": 4}
@@ -227,6 +244,17 @@ def test_a_formula_stands_where_the_subclass_calls_its_parent() -> None:
     assert p.tolist() == pytest.approx([0.2, 0.2])  # clamped behind the formula
     assert torch.optim.Adadelta.step is step
     assert p.grad is not None
+
+
+def test_a_formula_of_adagrad_leaves_its_sum_in_the_optimizer() -> None:
+    p = nn.Parameter(torch.full((2,), 0.3))
+    p.grad = torch.ones(2)
+    optimizer = torch.optim.Adagrad([p], lr=0.1)
+    change = Mutation("optimizer", "optimizer", (), "", "form:from_tenth", True, None)
+    updates = MutatedUpdate(optimizer, [change], {id(p): "p"})
+    for squares in (1.1, 2.1):  # compared with the other side's state after every update
+        updates.step(optimizer.step)
+        assert optimizer.state[p]["sum"].tolist() == pytest.approx([squares, squares])
 
 
 def test_own_numbers_of_a_rule_are_not_tried() -> None:

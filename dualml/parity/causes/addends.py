@@ -58,7 +58,8 @@ def added_value_mutations(
                 shape = addend_shape(here, there, value, looked_up)
                 if x.dtype.kind != "f" or shape is None or not is_broadcastable(shape, x.shape):
                     continue
-                if (call_number(value) or -1) >= site.number or value in site.inputs:
+                number = call_number(value)  # None for an input of the model
+                if (number is not None and number >= site.number) or value in site.inputs:
                     continue
                 change = Mutation(
                     "extra", "addend", (site.number,), site.name, at, value, looked_up

@@ -199,7 +199,7 @@ class SpanFinder:
                     if (
                         self.shapes[name] == self.shapes[start] == self.shapes[span.exit]
                         and name not in (start, span.exit)
-                        and (call_number(name) or 0) not in span.calls
+                        and call_number(name) not in span.calls
                     ):
                         change = self.make_mutation("extra", site.name, self.label(span))
                         change = replace(change, argument=site.inputs.index(name))

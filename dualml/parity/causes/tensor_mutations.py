@@ -109,7 +109,7 @@ def changed_selections(site: MutationSite) -> Iterator[Mutation]:
 
 def shifted_labels(site: MutationSite) -> Iterator[Mutation]:
     """Yield mutations of a cross-entropy or NLL loss that shift its labels along the sequence, one
-    per possible sequence length."""
+    per possible sequence length; concatenated rows also as a single one."""
     rows_of = [shape[:1] for shape in site.shapes[:2]]
     if (
         site.name in ("cross_entropy", "nll_loss")
@@ -118,9 +118,8 @@ def shifted_labels(site: MutationSite) -> Iterator[Mutation]:
     ):
         rows, *rest = site.shapes[1]
         lengths = {s[1] for s in site.context.shapes.values() if len(s) > 1 and s[0] * s[1] == rows}
-        yield from (
-            site.mutate("layout", "shifted", "", n) for n in sorted({*lengths, *rest[:1]}) if n > 1
-        )
+        lengths |= {*rest[:1]} or {rows}  # all rows as one: concatenated before they are shifted
+        yield from (site.mutate("layout", "shifted", "", n) for n in sorted(lengths) if n > 1)
 
 
 def swapped_calls(site: MutationSite) -> Iterator[Mutation]:

@@ -23,7 +23,9 @@ def map_remedy(cause: Mapping[str, Any], mapping: Sequence[Mapping[str, str]]) -
     """
     one, operation = cause["alterations"][0], cause.get("place") or {}
     names = [str(name) for name in operation.get("inputs", ())]
-    at, value = one["argument"], list(one["value"] or ()) if one["kind"] == "layout" else []
+    at, value = one["argument"], one["value"]
+    # Other layouts have a number or a word for their value: the length of a row, a kind of tiling.
+    value = list(value) if one["kind"] == "layout" and isinstance(value, list | tuple) else []
     if one["action"] == "input" and isinstance(at, int):
         names = names[at : at + 1]
     elif one["action"] == "output" and one["operation"] == "linear" and value[:1] == ["chunks"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dualml.common.words import section_messages
 from dualml.planning.cost.closed_form import gives_exact_sum
@@ -71,9 +71,14 @@ def crossovers(
         before = x
     ranges.append(Range(start, high, current))
     # Curves that cross between whole numbers of bytes tie for a few of them.
-    return [
-        r for r in ranges if r.winner or r.first < NARROW or r.last - r.first > r.first / NARROW
-    ]
+    kept = list[Range]()
+    for r in ranges:
+        if r.winner is None and r.first >= NARROW and r.last - r.first <= r.first / NARROW:
+            continue
+        if kept and kept[-1].winner == r.winner:  # it won on both sides of a tie
+            r = replace(kept.pop(), last=r.last)
+        kept.append(r)
+    return kept
 
 
 def pairs_to_compare(chosen: Sequence[str]) -> list[tuple[str, str]]:

@@ -240,8 +240,8 @@ class MutatedUpdate:
         self, p: torch.Tensor, group: Mapping[str, Any], change: Mutation, g: torch.Tensor
     ) -> None:
         """Update the parameter ``p`` in place by its gradient ``g`` and the optimizer's rule,
-        written out with the one change that ``form:…`` names; its state is kept here, not in the
-        optimizer."""
+        written out with the one change that ``form:…`` names; its state is kept here, and also in
+        the optimizer if this has a sum of squares before the first step."""
         state = self.states.setdefault(id(p), {})
         form = str(change.argument).removeprefix("form:")
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
@@ -249,6 +249,9 @@ class MutatedUpdate:
         t = self.count - (form == "count_from_zero")
         variant = RuleVariant(rule_name(self.optimizer), form, decoupled)
         update_parameter(variant, p, g, group, state, t)
+        total = self.optimizer.state.get(p, {}).get("sum")  # Adagrad's, which is compared
+        if total is not None and "v" in state:
+            total.copy_(state["v"])
 
 
 def rule_name(optimizer: Any) -> str:
