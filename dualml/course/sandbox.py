@@ -120,6 +120,7 @@ class Sandbox:
                 return found
             answer = self.read_answer(*loaded, ranks)
             if answer.trouble is not None:
+                self.printed = group.tail(0)
                 return dict.fromkeys(range(len(calls)), answer)
             for number, call in enumerate(calls):
                 group.send(*message_of(call))

@@ -179,6 +179,16 @@ def test_the_best_layout_has_nothing_faster() -> None:
     assert fastest_overall(found, found.best_row) is None
 
 
+def test_a_layout_that_does_not_fit_is_shown_the_fastest_that_does() -> None:
+    found = make_plan("gpt3-13b", devices=16)
+    best = found.best_row
+    faster = ~found.fits & (found.update_seconds < found.update_seconds[best])
+    alternative = fastest_overall(found, int(np.flatnonzero(faster)[0]))
+    assert alternative is not None
+    assert alternative.row == best
+    assert alternative.saved < 0
+
+
 @pytest.mark.parametrize(
     ("pin", "expected"),
     [

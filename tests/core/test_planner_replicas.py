@@ -14,6 +14,7 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.seconds import UpdateSeconds, seconds
 from dualml.planning.planner.software import PLAIN, find_software, training_software
+from dualml.planning.planner.stages import fullest_parameters
 
 MIXED = PRECISIONS["mixed"]
 IDEAL = Efficiency(products=1.0, traffic=0.0, links=1.0)
@@ -159,8 +160,10 @@ def test_uneven_stages_set_the_pace() -> None:
     even = seconds(shape, Layouts.from_axes(64, pp=8), place, MIXED, True).total[0]
     short = Layouts.from_axes(64, pp=8, last_layers=2)
     assert seconds(shape, short, place, MIXED, True).total[0] < even
-    long = Layouts.from_axes(64, pp=8, first_layers=25)
-    assert seconds(shape, long, place, MIXED, True).total[0] > even
+    for longer in ({"first_layers": 25}, {"last_layers": 25}):
+        long = Layouts.from_axes(64, pp=8, **longer)
+        assert seconds(shape, long, place, MIXED, True).total[0] > even
+        assert fullest_parameters(shape, long)[0] > 2 * fullest_parameters(shape, short)[0]
 
 
 def test_arrays_of_layouts_are_priced_as_each_alone() -> None:

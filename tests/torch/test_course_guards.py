@@ -172,6 +172,14 @@ def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: P
         assert "without isolation" in (tmp_path / "out" / name).read_text("utf-8")
 
 
+def test_what_a_file_prints_before_it_fails_to_load_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / EXERCISE.name
+    path.write_text(read_solution(EXERCISE) + "\nprint('so far')\n1 / 0\n", "utf-8")
+    checked = check(EXERCISE, path, 7, select=lambda r: r.target == "GD", seconds=SECONDS)
+    assert "so far" in checked.printed
+    assert not any(judgement.status == "met" for judgement in checked.judgements)
+
+
 def test_an_update_that_moves_nothing_is_named(tmp_path: Path) -> None:
     checked = judged('p = p - group["lr"] * p.grad', tmp_path)
     assert checked.judgements[0].mistakes == ("nothing",)

@@ -64,10 +64,9 @@ def reduce(n: int) -> Steps:
     return [*scattered, tuple(Transfer(r, 0, r, r, "put") for r in range(1, n))]
 
 
-def all_gather(n: int, chunks: int, size: int) -> Steps:
-    """Return the steps of an all-gather of vectors that are as long as the first ``size`` of
-    ``chunks`` chunks: n − 1 around the ring, or three for two ranks, which lose the time of half a
-    vector."""
+def all_gather(n: int, size: int) -> Steps:
+    """Return the steps of an all-gather of vectors that are as long as the first ``size`` chunks:
+    n − 1 around the ring, or three for two ranks, which lose the time of half a vector."""
     if n == 2:
         early, late = (0, size // 2 - 1), (size // 2, size - 1)
         return [
@@ -87,7 +86,7 @@ def _full_transfer(source: int, target: int, chunks: int, then: ReceiveOp) -> Tr
 def _all_gather_schedule(n: int) -> CollectiveSchedule:
     """Return the schedule of an all-reduce by all-gather, in which n ranks exchange whole
     vectors."""
-    return CollectiveSchedule(n, 2, tuple(all_gather(n, 2, 2)))
+    return CollectiveSchedule(n, 2, tuple(all_gather(n, 2)))
 
 
 def _reduce_broadcast_schedule(n: int) -> CollectiveSchedule:
@@ -108,7 +107,7 @@ def _reduce_scatter_schedule(n: int) -> CollectiveSchedule:
         tuple(Transfer(t.source, t.target, 2 * t.first, 2 * t.first + 1, t.op) for t in step)
         for step in Ring().schedule(n).steps
     ]
-    return CollectiveSchedule(n, chunks, (*ring, *all_gather(n, chunks, 2)))
+    return CollectiveSchedule(n, chunks, (*ring, *all_gather(n, 2)))
 
 
 ENGINES: dict[str, dict[str, Callable[[int], CollectiveSchedule]]] = {

@@ -67,12 +67,13 @@ def nearest_faster(plan: PricedLayouts, row: int, most: int = 3) -> list[Alterna
 
 
 def fastest_overall(plan: PricedLayouts, row: int) -> Alternative | None:
-    """Return the fastest layout that fits, if it saves at least a share `MIN_SAVED` of the time of
-    the one in ``row``, else None."""
+    """Return the fastest layout that fits if the one in ``row`` does not fit, or if it saves at
+    least a share `MIN_SAVED` of that one's time; else None."""
     if not len(plan.ranked_rows):
         return None
     best = int(plan.ranked_rows[0])
-    if plan.update_seconds[best] >= (1 - MIN_SAVED) * plan.update_seconds[row]:
+    slower = plan.update_seconds[best] >= (1 - MIN_SAVED) * plan.update_seconds[row]
+    if plan.fits[row] and slower:
         return None
     return describe_alternative(plan, row, best)
 

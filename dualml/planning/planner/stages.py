@@ -74,17 +74,17 @@ def moe_layers_in_stage(shape: Shape, x: Layouts, stage: Any, layers: Any) -> An
 
 
 def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
-    """Return the parameters on a device of the first or the second stage, whichever has more layers
-    in a layout, before ZeRO shards them. The embedding is counted even if that is the second one;
-    the output layer only with a single stage."""
+    """Return the parameters on a device of the first, second or last stage, whichever has most
+    layers in a layout, before ZeRO shards them. The embedding is counted whichever it is; the
+    output layer only with a single stage."""
     return fullest_stage(shape, x, engine).total
 
 
 def fullest_stage(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> StageParameters:
     """Return the parameters of `fullest_parameters` in two parts, dense ones and those of routed
     experts."""
-    first, second, _ = stage_layers(shape, x)
-    layers, stage = np.maximum(first, second), (second > first).astype(int)
+    layers_of = np.stack(stage_layers(shape, x))
+    layers, stage = layers_of.max(0), np.choose(layers_of.argmax(0), (0, 1, x.pp - 1))
     return device_parameters(
         shape, x, layers, moe_layers_in_stage(shape, x, stage, layers), True, x.pp == 1, engine
     )
