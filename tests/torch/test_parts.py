@@ -52,6 +52,7 @@ STATE = torch.randn(4, 5)
         (lambda: F.cross_entropy(X, LABELS, weight=WEIGHT), "mul"),
         (lambda: F.cross_entropy(X, LABELS, label_smoothing=0.1), "mean"),
         (lambda: F.cross_entropy(X, Y.softmax(-1)), "sum"),
+        (lambda: F.cross_entropy(X, Y.softmax(-1), label_smoothing=0.1), "sum"),
         (lambda: F.cross_entropy(IMAGES, CLASSES), "gather"),
         (lambda: F.kl_div(X.log_softmax(-1), Y.softmax(-1), reduction="batchmean"), "sub"),
         (lambda: F.normalize(X, dim=-1), "clamp_min"),

@@ -21,8 +21,11 @@ def refuse_other_arguments(one: Callable[..., Any]) -> Callable[..., Any]:
     known = inspect.signature(one)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        unset = (None, False)
-        chosen = {n: v for n, v in kwargs.items() if n in known.parameters or v not in unset}
+        chosen = {
+            n: v
+            for n, v in kwargs.items()
+            if n in known.parameters or not (v is None or v is False)  # `in` would compare a tensor
+        }
         try:
             given = known.bind(*args, **chosen)
         except TypeError as error:

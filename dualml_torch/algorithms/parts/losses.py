@@ -95,13 +95,13 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return the cross entropy of logits ``input`` (N, C, …) or (C,) and target classes or
-    probabilities, reduced; label smoothing is applied to classes only. NotImplementedError: label
-    smoothing with weights or ignored labels."""
+    probabilities, reduced. NotImplementedError: label smoothing with weights or ignored labels."""
     if label_smoothing and (weight is not None or (target == ignore_index).any()):
         raise NotImplementedError
     axis = min(1, input.ndim - 1)
     logs = functional.log_softmax(input, axis)
     if target.is_floating_point():
+        target = (1 - label_smoothing) * target + label_smoothing / input.shape[axis]
         each = -(target * (logs if weight is None else logs * weight)).sum(axis)
         return apply_reduction(each, reduction)
     of_class = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
