@@ -61,7 +61,7 @@ def shorten_list(names: Sequence[str], words: Messages, most: int = 12) -> list[
     return [*names[:most], words.count("more", len(names) - most)]
 
 
-def mean_seeds(run: RunData, words: Messages) -> str:
+def mean_seeds_note(run: RunData, words: Messages) -> str:
     """Return the note that values are means over the seeds."""
     return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
 

@@ -17,7 +17,7 @@ from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import (
     capture_attributes,
-    plain_values,
+    plain_entries,
     restore_attributes,
 )
 from dualml.parity.models.operations import Tape
@@ -317,7 +317,7 @@ class Recorder(Base):
             value = shelved.recall()
             if id(p) not in old or not is_same(old[id(p)].recall(), value):
                 ops.assign(p, value)
-        restore_attributes(plain_values(end[1]), copy_tensor)
+        restore_attributes(plain_entries(end[1]), copy_tensor)
 
     def copy_tensor(self, value: Any) -> ms.Tensor | None:
         """Return a copy of a tensor; None for any other value."""

@@ -17,7 +17,7 @@ from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import (
     capture_attributes,
-    plain_values,
+    plain_entries,
     restore_attributes,
 )
 from dualml.parity.models.operations import Tape
@@ -311,7 +311,7 @@ class Recorder(Base):
         for group, given in zip(self.optimizer.param_groups if groups else [], groups, strict=True):
             settings = {key: value for key, value in given.items() if key != "params"}
             group.update(recall_tensors(settings))
-        restore_attributes(plain_values(own), copy_tensor)
+        restore_attributes(plain_entries(own), copy_tensor)
 
     def copy_tensor(self, value: Any) -> torch.Tensor | None:
         """Return a detached copy of a tensor; None for any other value."""

@@ -9,8 +9,8 @@ import pytest
 from dualml.parity.causes.assessment import AssessmentRecord
 from dualml.parity.causes.exchanged_settings import exchanged_settings
 from dualml.parity.causes.known_mistakes import (
+    exchanges_comparisons,
     find_mistake,
-    is_coincidence,
     known_mistakes,
     put_mistakes_first,
 )
@@ -65,8 +65,8 @@ def test_a_known_mistake_is_likelier_than_another_operand_and_less_than_a_call_l
 
 def test_one_comparison_for_another_may_be_a_coincidence() -> None:
     change = Mutation("mask", "function", (0,), "__ne__", "", "ge", "ne")
-    assert is_coincidence(change)
-    assert not is_coincidence(Mutation("function", "function", (0,), "add", "", "sub"))
+    assert exchanges_comparisons(change)
+    assert not exchanges_comparisons(Mutation("function", "function", (0,), "add", "", "sub"))
     assert rank(OTHER) < rank(change)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from model_traces import scale_slightly, set_nan, spoiled, trace
 
-from dualml.parity.models.divergence import belongs_to, lacks_operator
+from dualml.parity.models.divergence import belongs_to, lacks_operator, locate_error
 from dualml.parity.models.gap import gap, largest_differences
 from dualml.parity.models.judge import PHASES, judge_traces
 from dualml.parity.models.operations import SourceLocation
@@ -113,6 +115,25 @@ def test_an_error_of_types_leads_to_the_layer_that_ignores_its_type() -> None:
     other = trace(other=True, steps=1)
     other.raised = "TypeError: unexpected keyword"
     assert judge_traces(trace(steps=1), other).reason == "raised"
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_an_error_is_placed_by_the_names_of_both_sides(failed: int) -> None:
+    names = ("norm", "fc"), ("ln", "out")
+    a, b = (
+        SimpleNamespace(
+            raised="ValueError: x" if side == failed else "",
+            order=[list(names[side][:1]) if side == failed else [*names[side], OUTPUT]],
+            modules=dict.fromkeys(names[side], f"Type{side}"),
+        )
+        for side in (0, 1)
+    )
+    pair: Any = SimpleNamespace(
+        a=a, b=b, sides=("left", "right"), modules=dict(zip(*names, strict=True))
+    )
+    found = locate_error(pair)
+    assert (found.layer, found.tensor, found.other) == ("fc", "fc", "out")
+    assert (found.type, found.side) == ("Type0", pair.sides[failed])
 
 
 @pytest.mark.parametrize(

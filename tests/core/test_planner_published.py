@@ -19,9 +19,9 @@ from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model as find_model
 from dualml.planning.planner.published import (
     FITTED,
-    errors_by_half,
     fitted_names,
     median_and_max,
+    predictions_by_group,
     runs,
     tables,
 )
@@ -38,9 +38,9 @@ def test_only_deepspeed_is_calibrated_to_these_tables() -> None:
     assert {name.split("/")[0] for name in fitted_names()} == {"narayanan-2"}
     assert all(run.layouts.zero[0] == 3 for run in runs() if run.name in fitted_names())
     assert len(fitted_names()) == 6
-    parts = [{p.run.name for p in each} for each in vars(errors_by_half()).values()]
+    parts = [{p.run.name for p in each} for each in vars(predictions_by_group()).values()]
     assert sum(map(len, parts)) == len(set.union(*parts)) == len(runs()) == 33
-    assert median_and_max([p.error for p in errors_by_half().fitted])[1] < 0.1
+    assert median_and_max([p.error for p in predictions_by_group().fitted])[1] < 0.1
 
 
 def test_the_fit_uses_sources_of_its_half_only() -> None:
@@ -71,7 +71,7 @@ def test_the_efficiency_is_where_the_fit_ends() -> None:
 def test_runs_that_were_held_out_are_predicted() -> None:
     """Tables 1 and 2 of Narayanan et al. 2021, tables 3 and 5 of Korthikanti et al. 2022, to which
     nothing is fitted."""
-    median, worst = median_and_max([p.error for p in errors_by_half().held_out])
+    median, worst = median_and_max([p.error for p in predictions_by_group().held_out])
     assert median < 0.06
     assert worst < 0.15
 

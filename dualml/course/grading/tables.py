@@ -132,7 +132,7 @@ def notes(result: SubmissionResult, words: Messages) -> list[str]:
     return texts
 
 
-def test_name(file: str, entry: Mapping[str, Any]) -> str:
+def name_of_test(file: str, entry: Mapping[str, Any]) -> str:
     """Return the name of a requirement's test for an autograder: file, class or function, and
     title."""
     return f"{file} {entry['target']}: {entry['title']}"
@@ -143,7 +143,7 @@ def gradescope(result: SubmissionResult, words: Messages) -> dict[str, Any]:
     requirement; without a ``score`` if the submission was not graded."""
     tests = [
         {
-            "name": test_name(file, entry),
+            "name": name_of_test(file, entry),
             "score": entry["points"],
             "max_score": entry["most"],
             "status": "passed" if entry["status"] == "met" else "failed",
@@ -166,7 +166,7 @@ def prairielearn(result: SubmissionResult, words: Messages) -> dict[str, Any]:
     requirement; without a score if not graded, and not ``gradable`` if not graded or refused."""
     tests = [
         {
-            "name": test_name(file, entry),
+            "name": name_of_test(file, entry),
             "description": entry["name"],
             "points": entry["points"],
             "max_points": entry["most"],

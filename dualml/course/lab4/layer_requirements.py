@@ -119,7 +119,7 @@ class LayerRequirement(ComputedRequirement):
         """Return an argument that was changed, or the first difference; None if there is
         neither."""
         for rank, arrays in enumerate(answer.arrays):
-            found = changed_argument(call, rank, arrays)
+            found = argument_change(call, rank, arrays)
             if found is not None:
                 return found, ("argument_changed",)
         return super().problem(call, answer)
@@ -166,7 +166,7 @@ def is_near(arrays: Sequence[Arrays], made: Sequence[Arrays]) -> bool:
     return agrees(arrays, made, [dict.fromkeys(own, most) for own in made])
 
 
-def changed_argument(call: ExerciseCall, rank: int, arrays: Arrays) -> Difference | None:
+def argument_change(call: ExerciseCall, rank: int, arrays: Arrays) -> Difference | None:
     """Return the largest change in the first argument that a rank's function has changed, or the
     shapes before and after if they differ; None if it has changed none. Drivers send a changed
     argument as ``changed/NAME``."""

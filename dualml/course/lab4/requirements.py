@@ -23,7 +23,7 @@ from dualml.course.exercise import (
     Requirement,
 )
 from dualml.course.lab4.explained import explain_update
-from dualml.course.lab4.layer_requirements import changed_argument, is_near, layer_requirements
+from dualml.course.lab4.layer_requirements import argument_change, is_near, layer_requirements
 from dualml.course.lab4.stage_search import combine_sides, first_update
 from dualml.course.lab4.stages import train_stages
 from dualml.course.mistakes import mistake_groups
@@ -118,7 +118,7 @@ class StageRequirement(ComputedRequirement):
         """Return an argument that was changed, a missing loss, the first difference in time, or a
         loss that the wrong rank returns; None if there is none of these."""
         for rank, arrays in enumerate(answer.arrays):
-            found = changed_argument(call, rank, arrays)
+            found = argument_change(call, rank, arrays)
             if found is not None:
                 return found, ("argument_changed",)
         for step in range(1, STEPS + 1):

@@ -76,7 +76,7 @@ def put_mistakes_first(changes: Sequence[Mutation]) -> Iterator[Mutation]:
     yield from late
 
 
-def is_coincidence(change: Mutation) -> bool:
+def exchanges_comparisons(change: Mutation) -> bool:
     """Return whether a mutation puts one comparison in place of another: where padding is zero and
     all other numbers are larger, ``ne`` and ``gt`` say the same."""
     function = OPERATOR_FUNCTIONS.get(change.operation, change.operation)

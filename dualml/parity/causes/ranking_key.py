@@ -8,7 +8,7 @@ from typing import Any
 
 from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
-from dualml.parity.causes.known_mistakes import find_mistake, is_coincidence
+from dualml.parity.causes.known_mistakes import exchanges_comparisons, find_mistake
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.ratios import is_plausible_factor
 from dualml.parity.causes.tables import EQUIVALENT_FUNCTIONS, KINDS, LINE_ACTIONS
@@ -85,7 +85,7 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
         rank = len(KINDS)
     if is_odd_scale(change):  # a number that nobody writes is no meaning
         foreign, rank = True, len(KINDS)
-    if is_coincidence(change):
+    if exchanges_comparisons(change):
         rank = KINDS.index("constant")
     known = find_mistake(change) is not None
     if known:  # behind another setting, and a call that is left out

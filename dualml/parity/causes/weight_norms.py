@@ -25,7 +25,7 @@ def norm_axis_mutations(sides: Sides) -> Iterator[Mutation]:
     for one in sides.a.operations:
         if one.name not in WEIGHT_NORMS or len(one.inputs) < 2:
             continue
-        v, own = find_direction(sides, one), find_axis(one)
+        v, own = direction_shape(sides, one), find_axis(one)
         for name, shape in shapes.items():
             for axis in range(len(v)):
                 if axis != own and shape == length_shape(v, axis):
@@ -36,7 +36,7 @@ def norm_axis_mutations(sides: Sides) -> Iterator[Mutation]:
                     )
 
 
-def find_direction(sides: Sides, one: Operation) -> tuple[int, ...]:
+def direction_shape(sides: Sides, one: Operation) -> tuple[int, ...]:
     """Return the shape of the direction that a weight norm takes; empty if it is no parameter."""
     name = one.inputs[0].removeprefix("parameter:")
     return next((tensor.shape for tensor in sides.a.tensors if tensor.name == name), ())

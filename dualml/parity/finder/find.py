@@ -80,12 +80,12 @@ def numeric_failures(session: ReplaySession, parity: JsonMapping) -> list[JsonOb
             continue
         trial = trials[c["arm"], lost[0], c["seed"]]
         if any(part in (trial.reason or "") for part in NUMBERS):
-            step = updates_made(session.folder.trial_folder(trial.key)) + 1
+            step = count_losses(session.folder.trial_folder(trial.key)) + 1
             suspects.append({**c, "first_divergence": {"step": step}})
     return suspects
 
 
-def updates_made(folder: Path) -> int:
+def count_losses(folder: Path) -> int:
     """Return how many losses a trial recorded before it ended; 0 if none can be read."""
     try:
         losses = read_records(folder).get("loss")

@@ -94,7 +94,7 @@ def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> 
             place[name] = value if same is None else same
 
 
-def plain_values(kept: list[SavedValue]) -> list[SavedValue]:
+def plain_entries(kept: list[SavedValue]) -> list[SavedValue]:
     """Return those entries (container, name, value) of `capture_attributes` whose value is a
     number, a text, a flag or None: no tensor and no container, nor a tuple."""
     return [one for one in kept if isinstance(one[1], str | int) and isinstance(one[2], PLAIN)]

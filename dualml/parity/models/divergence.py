@@ -74,8 +74,7 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
     model's output if there is none, as a divergence of kind ``raised``; one of the two traces has
     to have raised.
 
-    ``layer`` and ``tensor`` are the name on the side that did not fail, whichever it is, ``other``
-    that on the failed one.
+    The failed side did not complete that module, but has its name if the two are partners.
     """
     failed, other = (pair.a, pair.b) if pair.a.raised else (pair.b, pair.a)
     step = len(failed.order)
@@ -88,18 +87,19 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
         return there is None or any(belongs_to(n, there) for n in done)
 
     name = next((n for n in order if not was_reached(n)), OUTPUT)
-    side = pair.sides[0] if failed is pair.a else pair.sides[1]
+    partner = forth.get(module_name(name), "")
+    left, right = (partner or name, name) if failed is pair.a else (name, partner)
     return FirstDivergence(
         step=step,
         phase="forward",
-        layer=name,
-        type=other.modules.get(name, ""),
-        tensor=name,
-        other=forth.get(name, ""),
+        layer=left,
+        type=pair.a.modules.get(left, "") or other.modules.get(module_name(name), ""),
+        tensor=left,
+        other=right,
         kind="raised",
         distance=float("inf"),
         envelope=0.0,
-        side=side,
+        side=pair.sides[0] if failed is pair.a else pair.sides[1],
     )
 
 

@@ -150,10 +150,10 @@ def user_paths(paths: Iterable[str]) -> list[str]:
     named = sysconfig.get_paths()
     installed = {named[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     installed |= {*site.getsitepackages(), site.getusersitepackages()}
-    return [path for path in paths if not is_below_any(path, sorted(installed))]
+    return [path for path in paths if not is_installed_path(path, sorted(installed))]
 
 
-def is_below_any(path: str, folders: Sequence[str]) -> bool:
+def is_installed_path(path: str, folders: Sequence[str]) -> bool:
     """Return whether a path is one of the folders, lies in one, or is any ``.zip`` archive, as that
     of the standard library is."""
     place = Path(path).resolve()

@@ -65,11 +65,11 @@ def format_value(value: Any) -> str:
 
 def format_number(value: float) -> str:
     """Format a number with six digits, and behind it the fraction or root that people would have
-    written: ``0.176777 = 1/√32``, ``1.03226 = 32/31``. Whole numbers, rounded to five digits, have
+    written: ``0.176777 = 1/√32``, ``1.03226 = 32/31``. Numbers that are whole up to rounding have
     none, nor have other numbers of up to three digits but 1/8, 1/16, … (``0.125 = 1/8``)."""
     size = abs(value)
     if not math.isfinite(size) or size == 0 or abs(size - round(size)) <= CLOSE * size:
-        return format_value(float(f"{value:.5g}"))
+        return format_value(value if not math.isfinite(size) else float(round(value)))
     text, sign = format_value(value), "-" if value < 0 else ""
     if math.frexp(size)[0] == HALF and size < HALF * HALF:
         return f"{text} = {sign}1/{round(1 / size)}"

@@ -24,7 +24,7 @@ from dualml.parity.patches.orders import (
     undo_factor,
 )
 from dualml.parity.patches.reference import reference_rewritings
-from dualml.parity.patches.removals import release_gradients, remove_casts
+from dualml.parity.patches.removals import release_gradients, remove_casts_and_rounding
 from dualml.parity.patches.rewriting import PatchSite, Rewriting
 from dualml.parity.patches.settings import setting_rewritings
 from dualml.parity.patches.stated import restore_stated
@@ -62,7 +62,7 @@ REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
     "outputs": (exchange_parts,),
     "swap": (swap_order,),
     "detach": (release_gradients,),
-    "lower": (remove_casts,),
+    "lower": (remove_casts_and_rounding,),
     "numbers": (replace_operators, shift_numbers, exchange_parts),
     "index": (shift_numbers, exchange_parts),
     "indices": (shift_numbers, exchange_parts),
@@ -75,7 +75,7 @@ REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
     "kind.mask": (replace_operators, shift_numbers, remove_terms, replace_functions),
     "kind.layout": (rearrange_parts,),
     "kind.constant": (undo_factor, replace_operators, shift_numbers, exchange_parts),
-    "kind.dtype": (remove_casts,),
+    "kind.dtype": (remove_casts_and_rounding,),
     "kind.gradient": (release_gradients,),
     "kind.parameters": (release_gradients, replace_operands),
     "kind.order": (swap_order,),

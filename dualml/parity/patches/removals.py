@@ -20,7 +20,7 @@ CASTS = frozenset(
 )  # fmt: skip
 
 
-def remove_casts(site: PatchSite) -> Iterator[Rewriting]:
+def remove_casts_and_rounding(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that leave out casts and roundings, a single one or all in a statement."""
     yield from remove_calls(site, CASTS, together=True)
 
@@ -34,7 +34,7 @@ def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
             edit = remove_argument(site.port.text, site.port.span(node))
             cost = NAMED_SETTING + 0.5 + 0.01 * site.distance(node.value)
             yield site.rewrite(cost, edit)
-        if isinstance(node, ast.Assign) and sets_flag(node):
+        if isinstance(node, ast.Assign) and sets_requires_grad(node):
             flag = "False" if getattr(node.value, "value", None) is True else "True"
             cost = NAMED_SETTING + 0.5 + 0.01 * site.distance(node)
             yield site.rewrite(cost + 0.1, site.port.replace(node.value, flag))
@@ -47,7 +47,7 @@ def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
             yield site.rewrite(NAMED_SETTING + 0.7 + 0.01 * site.distance(node), kept)
 
 
-def sets_flag(node: ast.Assign) -> bool:
+def sets_requires_grad(node: ast.Assign) -> bool:
     """Return whether an assignment sets an attribute ``requires_grad``."""
     targets = [one for one in node.targets if isinstance(one, ast.Attribute)]
     return any(one.attr == "requires_grad" for one in targets)

@@ -144,7 +144,7 @@ class SourceFile:
         covering = [
             one for one in self.statements if one.lineno <= line <= (one.end_lineno or one.lineno)
         ]
-        return min(covering, key=line_count, default=None)
+        return min(covering, key=extra_lines, default=None)
 
     def apply(self, edits: Iterable[Edit]) -> str:
         """Return the text with edits applied, in any order; an edit that is given twice is applied
@@ -166,7 +166,7 @@ class SourceFile:
         return SourceFile(self.path, text, self.encoding)
 
 
-def line_count(node: ast.stmt) -> int:
+def extra_lines(node: ast.stmt) -> int:
     """Return the number of lines of a statement after its first one: 0 for a statement on one
     line."""
     return (node.end_lineno or node.lineno) - node.lineno

@@ -209,7 +209,7 @@ class ErrorsByHalf:
     elsewhere: tuple[RunPrediction, ...]
 
 
-def errors_by_half(given: Efficiency | None = None) -> ErrorsByHalf:
+def predictions_by_group(given: Efficiency | None = None) -> ErrorsByHalf:
     """Predict every published run with an efficiency, by default the fitted one.
 
     Returns:

@@ -84,7 +84,10 @@ def fullest_stage(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -
     """Return the parameters of `fullest_parameters` in two parts, dense ones and those of routed
     experts."""
     layers_of = np.stack(stage_layers(shape, x))
-    layers, stage = layers_of.max(0), np.choose(layers_of.argmax(0), (0, 1, x.pp - 1))
+    layers, stage = (
+        layers_of.max(0),
+        np.choose(layers_of.argmax(0), [0 * x.pp, 0 * x.pp + 1, x.pp - 1]),
+    )
     return device_parameters(
         shape, x, layers, moe_layers_in_stage(shape, x, stage, layers), True, x.pp == 1, engine
     )

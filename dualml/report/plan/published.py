@@ -21,9 +21,9 @@ from dualml.planning.planner.published import (
     TOLERANCE,
     PublishedRun,
     RunPrediction,
-    errors_by_half,
     fitted_names,
     median_and_max,
+    predictions_by_group,
     runs,
 )
 from dualml.planning.planner.published import tables as given
@@ -63,7 +63,7 @@ def errors_table(words: Messages) -> Table:
             numbers.percent, median_and_max([p.error for p in half[1]])
         ),
     }
-    return _table("errors", vars(errors_by_half()).items(), read, words)
+    return _table("errors", vars(predictions_by_group()).items(), read, words)
 
 
 def runs_table(words: Messages) -> Table:
@@ -239,8 +239,8 @@ def activations_table(words: Messages) -> Table:
 
 def describe() -> JsonObject:
     """Return as JSON-compatible values ``runs``, all published runs with their predictions,
-    ``errors``, median and worst relative error of each group of `errors_by_half`, and ``reached``,
-    the fitted efficiency."""
+    ``errors``, median and worst relative error of each group of `predictions_by_group`, and
+    ``reached``, the fitted efficiency."""
     rows = [
         {
             "run": run.name,
@@ -259,6 +259,6 @@ def describe() -> JsonObject:
     ]
     errors = {
         key: dict(zip(("median", "worst"), median_and_max([p.error for p in each]), strict=True))
-        for key, each in vars(errors_by_half()).items()
+        for key, each in vars(predictions_by_group()).items()
     }
     return {"reached": vars(fitted_efficiency()), "runs": rows, "errors": errors}

@@ -148,7 +148,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         "backend": lambda r: r[2].backend,
         "batch_size:samples": lambda r: r[1].batch,
         "lr:1": lambda r: f"{r[1].rate:g}",
-        "step_size": lambda r: step_size(r[0], r[1], words),
+        "step_size": lambda r: describe_learning_rate(r[0], r[1], words),
         "warmup:updates": lambda r: str(r[1].warmup or numbers.NO_VALUE),
         "updates:count": lambda r: " / ".join(
             sorted({numbers.quantity(t.updates) for t in r[2].trials})
@@ -166,7 +166,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield from tabulate(words, "batch", records, read)
 
 
-def step_size(family: Batches, arm: BatchArm, words: Messages) -> str:
+def describe_learning_rate(family: Batches, arm: BatchArm, words: Messages) -> str:
     """Return the text that says how the arm's learning rate compares with that of the smallest
     batch: the base itself, unchanged, scaled in proportion, or another one, with the factor."""
     if arm == family.base:

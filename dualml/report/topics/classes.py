@@ -23,7 +23,7 @@ from dualml.report.blocks import Block, Column, Fold
 from dualml.report.columns import PLACE, Columns, table, tabulate
 from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds_note
 from dualml.report.results import ArmResult
 from dualml.report.topics import ReportSection
 
@@ -196,7 +196,7 @@ def _confusion(
         panels,
         [],
         values,
-        more=[mean_seeds(run, words)],
+        more=[mean_seeds_note(run, words)],
         columns=min(MAX_COLUMNS, len(first)),
         share_y="row",
     )

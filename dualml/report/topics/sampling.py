@@ -27,7 +27,7 @@ from dualml.report.figure import (
 )
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds_note
 from dualml.report.results import (
     ArmResult,
     Gap,
@@ -198,7 +198,7 @@ def _curves(run: RunData, words: Messages, contest: Contest, name: str) -> Figur
     )
     return Figure(
         name,
-        words.join_sentences([title, mean_line, base, mean_seeds(run, words)]),
+        words.join_sentences([title, mean_line, base, mean_seeds_note(run, words)]),
         words("alt.training", title=title, finals=finals),
         panels,
         [*legend.distinct_colors(contest.arms, contest.base), *legend.backends(run)],

@@ -17,7 +17,7 @@ from dualml.report.columns import Columns
 from dualml.report.epoch_ends import uneven_epochs, uneven_table
 from dualml.report.figure import Axis, Band, Figure, Heatmap, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds_note
 from dualml.report.results import ArmResult, accuracy_gap, format_gap, format_gaps, format_results
 from dualml.report.run_partitions import (
     SKEWED,
@@ -194,7 +194,7 @@ def _classes_figure(run: RunData, words: Messages, results: Sequence[SkewResult]
         panels,
         [],
         {"values": format_results(results, lowest)},
-        more=[mean_seeds(run, words)],
+        more=[mean_seeds_note(run, words)],
         columns=min(MAX_COLUMNS, len(shown)),
         share_y="row",
     )
@@ -218,7 +218,7 @@ def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResu
     base = random_baseline(results)
     looks = [*legend.distinct_colors(arms, base.arm if base else ""), *legend.backends(run)]
     return build_figure(
-        words, "divergence", panels, looks, {"values": values}, more=[mean_seeds(run, words)]
+        words, "divergence", panels, looks, {"values": values}, more=[mean_seeds_note(run, words)]
     )
 
 

@@ -34,7 +34,7 @@ class MutatedCall(MutationTarget):
     action, which returns the result of the mutated call. Tensors are numbered as in ``tensors``,
     all those among the arguments."""
 
-    def set_attribute(self) -> Any:
+    def set_argument(self) -> Any:
         """Run the call with the argument named ``change.argument`` set to ``change.value``. With
         another ``batch_first`` initial states become zeros that fit; a softmax along another axis
         first raises its input to at least `MASKED`."""
@@ -244,7 +244,7 @@ class MutatedCall(MutationTarget):
 
 #: Action of a mutation → the method that applies it.
 ACTIONS: dict[str, Callable[[Any], Any]] = {
-    "set": MutatedCall.set_attribute,
+    "set": MutatedCall.set_argument,
     "drop": MutatedCall.drop_call,
     "settings": MutatedCall.set_arguments,
     "omit": MutatedCall.omit_tensor,

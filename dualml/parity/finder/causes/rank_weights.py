@@ -72,11 +72,11 @@ def factors_of_ranks(suspect: Observation) -> Iterator[Hypothesis]:
         known = list(zip(fitted[step, rank], parts, strict=True))
         return {n: sum(w * part[n] for w, part in known) for n in parts[0]}
 
-    cause, detail = name_of_factors(fitted, first)
+    cause, detail = cause_of_factors(fitted, first)
     yield Hypothesis(cause, predict, detail, fitted_count=1)
 
 
-def name_of_factors(
+def cause_of_factors(
     fitted: dict[tuple[int, int], list[float]], first: list[float]
 ) -> tuple[str, dict[str, Any]]:
     """Return the cause and details of fitted weights: a rank counts otherwise than the others, each

@@ -101,7 +101,7 @@ class FollowingPass(ModelPass):
         finally:
             self.exchange.delete(WANTED_RECORD)
 
-    def compare_update(
+    def make_and_compare_update(
         self, block: str, key: str, record: BlockRecord, found: Mapping[str, NDArray[Any]]
     ) -> None:
         """Compute one update of the parameters with the first side's gradients, on copies (the
@@ -256,7 +256,7 @@ class FollowingCall(KeptCall):
         }
         own = {name: array for name, array in found.items() if name.startswith("input/")}
         if self.owner.is_updated(self.block):
-            self.owner.compare_update(self.partner, self.key, record, found)
+            self.owner.make_and_compare_update(self.partner, self.key, record, found)
         self.owner.exchange.delete(key)
         return tensors_of_inputs(self.owner, own | theirs, self.samples)
 

@@ -190,7 +190,7 @@ class LeadingPass(ModelPass):
         exchange.write(gradient_key(key), arrays, {})
         self.written = [*filter(exchange.has_record, self.written), gradient_key(key)]
 
-    def write_update(self, key: str, gradients: Mapping[str, NDArray[Any]]) -> None:
+    def make_and_write_update(self, key: str, gradients: Mapping[str, NDArray[Any]]) -> None:
         """Compute one update of the parameters with these gradients, on copies (the model keeps its
         weights), write the new weights and states as a record, and add the update's rounding
         envelope to `widths`."""
@@ -242,7 +242,7 @@ class LeadingCall(KeptCall):
         widths = runner.measure_gradients(self.block, tensors, self.rebuild, gradients, found)
         self.owner.add_widths(gradient_key(self.key), widths)
         if self.owner.is_updated(self.block):
-            self.owner.write_update(self.key, found)
+            self.owner.make_and_write_update(self.key, found)
         return tensors_of_inputs(self.owner, found, self.samples)
 
 

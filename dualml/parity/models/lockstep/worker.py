@@ -84,7 +84,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
             arrays["loss"] = worker.recorder.array(loss).astype(np.float64).reshape(())
             worker.exchange.write(OUTSIDE_RECORD, arrays, {})
             if updates is not None and gradients:
-                first.write_update(OUTSIDE_RECORD, arrays)
+                first.make_and_write_update(OUTSIDE_RECORD, arrays)
         worker.exchange.write(GRADIENT_END, {}, {})
         worker.load_outside(runner, blocks, DRIFT_DRAW)
         worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
@@ -252,7 +252,7 @@ def compare_outside(
         follow.rows, "", OUTSIDE_RECORD, record, arrays, {}, "outside gradient"
     )
     if follow.updates is not None and arrays:
-        follow.compare_update("", OUTSIDE_RECORD, record, arrays)
+        follow.make_and_compare_update("", OUTSIDE_RECORD, record, arrays)
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:
