@@ -168,8 +168,9 @@ class MixedPrecisionStage(Capability):
     @abstractmethod
     def update_scaled(self, step: int, made: int, scale: float) -> None:
         """Apply the update of step ``step`` (from 1), which gives the learning rate, with the
-        gradients divided by ``scale``. ``made`` is its number (from 1) among the updates that were
-        not skipped for infinite gradients, by which the optimizer corrects its moments."""
+        gradients, which may be overwritten, divided by ``scale``. ``made`` is its number (from 1)
+        among the updates that were not skipped for infinite gradients, by which the optimizer
+        corrects its moments."""
 
 
 class ActivationRecomputation(Capability):
@@ -217,7 +218,8 @@ class FrameworkDataParallel(Capability):
     @abstractmethod
     def make_framework_buckets(self, comm: Communicator) -> ReducingBuckets:
         """Wrap this training's model in the framework's own data parallel module (PyTorch: DDP) and
-        return buckets whose gradients that module sums over the ranks of ``comm``.
+        return buckets whose gradients that module sums over the ranks of ``comm``. Every parameter
+        is a bucket, whose tensor may have the parameter's shape. All ranks call it.
 
         Raises:
             Unsupported: there is no process group.
@@ -306,7 +308,7 @@ class DevicePlacement(Capability):
         devices: Sequence[str],
         comm: Communicator,
     ) -> PlacedStage:
-        """Build all stages of a model, each on its device.
+        """Build all stages of a model, each on its device; all processes of ``comm`` call it.
 
         Args:
             segments: one for each stage.
@@ -335,12 +337,14 @@ class PlacedStage(Capability):
 
     @abstractmethod
     def transfer(self, x: Tensor, segment: int) -> Tensor:
-        """Return a copy of the tensor ``x`` on the device of a segment."""
+        """Return the tensor ``x`` on the device of a segment: a copy, but an accelerator that has
+        it already may share it."""
 
     def expect_last(self, micro: int) -> None:
         """Announce, before an update, which micro-batch (from 0) is the last one with samples; -1
-        means that there is none, so that the gradients of this process are zero. Here nothing is
-        done with it."""
+        means that there is none, so that the gradients of this process are zero. All processes call
+        it: with -1, a wrapper that sums gradients sums the zeros at once. This default does
+        nothing."""
 
 
 class PeakMemory(Capability):
@@ -368,7 +372,8 @@ class GradientBuckets(Protocol):
 
     def update(self, gradients: Sequence[Tensor], step: int) -> None:
         """Apply update ``step`` (from 1) of the optimizer with these gradients, one tensor per
-        bucket, divided by the loss scale; a loss scaler skips an update that is not finite."""
+        bucket, divided by the loss scale; a loss scaler skips an update that is not finite. Call
+        `gradient` first."""
 
     def parameters(self) -> list[Tensor]:
         """Return copies of the parameters, one tensor per bucket."""
@@ -386,7 +391,8 @@ class GradientBuckets(Protocol):
 
 
 class ReducingBuckets(GradientBuckets, Protocol):
-    """Gradient buckets that are summed over the ranks while the gradient is computed."""
+    """Gradient buckets that are summed over the ranks while the gradient is computed. All ranks
+    call `gradient`, also with an empty batch, and `wait_reduction`."""
 
     #: What sums them, for the records: ``torch.nn.parallel.DistributedDataParallel``.
     detail: str
@@ -403,7 +409,8 @@ class RemoteProcedureCalls(Capability):
 
     @abstractmethod
     def rpc(self, plan: Any, comm: Communicator, recipe: TrainingSpec) -> Any:
-        """Return the `SplitModel` of `dualml.parallel.split.remote` as this rank sees it.
+        """Return the `SplitModel` of `dualml.parallel.split.remote` as this rank sees it; all ranks
+        call it.
 
         Args:
             plan: the `SplitPlan` of `dualml.parallel.split.plan` that says which rank has which

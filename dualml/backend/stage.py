@@ -129,8 +129,8 @@ class Stage(Protocol):
     min_eval_batch: int
 
     def evaluate(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
-        """Return the mean loss and the predicted classes. If there are fewer ``labels`` than
-        ``logits``, only the first logits count, one per label."""
+        """Return the mean loss and the predicted classes, one per label. Only where
+        ``min_eval_batch`` is above 0 may there be more ``logits``, of which the first count."""
 
     #: Whether the bytes saved for backward passes are counted.
     counts_saved_bytes: bool
@@ -153,7 +153,8 @@ class Stage(Protocol):
         """Return all gradients as one contiguous 1-D tensor."""
 
     def assign_flat_gradients(self, flat: Tensor) -> None:
-        """Replace the gradients by a reduced tensor in the layout of `flatten_gradients`."""
+        """Replace the gradients by a reduced tensor in the layout of `flatten_gradients`. They may
+        become views of ``flat``, which must not change before the update."""
 
     def gradients(self) -> Arrays:
         """Return copies of the gradients by canonical name."""

@@ -98,7 +98,7 @@ class Plan:
 
     def pool(self, arm: Arm, seed: int) -> Index:
         """Return the samples that an arm uses with a seed, sorted, as int32 indices into the
-        training set; a stateful arm has no pool and raises `KeyError`."""
+        training set; a stateful arm has no pool."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
     def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:

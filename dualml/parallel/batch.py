@@ -24,7 +24,7 @@ def gather_mean_losses(
     backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
 ) -> Array:
     """Return the mean losses of the global batches, (updates,), on every rank: the ranks' losses,
-    weighted by their shares, summed in the order of ranks.
+    weighted by their shares, summed in the order of ranks. All ranks call it.
 
     Args:
         lazy: for each update, this rank's loss (None without samples) and its share of the batch.

@@ -61,7 +61,8 @@ class Communicator(PointToPoint):
         ranks: rank in this group → rank in the world.
         traffic: counts of what this rank sent and received.
         backend, device: names for tables.
-        calls: number of collectives and exchanges entered so far; ``inside`` names the running one.
+        calls: number of collectives and exchanges entered so far, where `isend` or `irecv` and the
+            wait for it count separately; ``inside`` names the running one.
         more_types: types that this engine supports beyond `DTYPES`.
     """
 

@@ -85,7 +85,7 @@ class TrafficCounter:
     Attributes:
         sent, received: number of messages.
         bytes_sent, bytes_received: bytes of these messages.
-        calls: number of native collectives.
+        calls: number of native collectives, without barriers.
         payload: bytes that this rank passed to native collectives.
         seconds: time spent in messages and native collectives, waiting included.
     """

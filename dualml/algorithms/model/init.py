@@ -62,9 +62,10 @@ def draw_initial(
     √(2/(1+a²)), a = √5). Recurrent layers: all uniform in ±1/√hidden, the default of both.
     Embeddings: N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that they
     have none in common: with this one the first hidden state is neither saturated nor nearly zero.
-    With ``init_range`` the weights of both are uniform in it, and a bias is zero, as in PyTorch's
-    example ``word_language_model``. Positions: N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image
-    Is Worth 16x16 Words". Norms start at weight 1 and bias 0, and `Bias` at 0.
+    With ``init_range`` the weight of an embedding or a linear layer is uniform in ± that range, and
+    its bias zero, as in PyTorch's example ``word_language_model``. Positions: N(0, 0.02²), as
+    Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words". Norms start at weight 1 and bias 0,
+    and `Bias` at 0.
     """
     match layer:
         case RecurrentLayer(hidden=size):

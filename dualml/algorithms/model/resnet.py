@@ -13,8 +13,9 @@ COLOUR = (3, 32, 32)
 
 
 def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
-    """Return ResNet-18 as torchvision's ``resnet18(num_classes=classes)``: names of parameters and
-    buffers, shapes and numbers are the same.
+    """Return ResNet-18 as torchvision's ``resnet18(num_classes=classes)``: parameters and running
+    statistics have the same names and shapes, and equal weights give equal outputs. The initial
+    weights are others (`dualml.algorithms.model.init`).
 
     Args:
         shape: shape of an image, (C, H, W).

@@ -45,7 +45,8 @@ class Scaler:
 
     Attributes:
         scale: factor of the next update's loss.
-        good, lost: number of updates applied, or skipped, in a row up to now.
+        good, lost: number of updates applied, or skipped, in a row up to now; ``good`` starts again
+            at 0 when the scale is doubled.
         skipped: number of updates skipped so far.
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", sec. 3.2.

@@ -98,7 +98,8 @@ def check_dataset(info: DatasetInfo, folder: Path | None) -> list[Row]:
             dataset is checked wherever it is.
 
     Raises:
-        UserError: ``folder`` does not exist, or the dataset is nowhere.
+        UserError: ``folder`` does not exist, the dataset is nowhere, or ``DUALML_DATA`` is no
+            folder or has only some of its files.
     """
     if info.embedded:
         have = fingerprint(*digits.load_arrays())

@@ -96,8 +96,8 @@ def write_envelope(folder: Path, envelope: Envelope) -> None:
 
 
 def read_envelope(folder: Path) -> Envelope | None:
-    """Read a trial's rounding envelope; None if it has none, as the float32 reference or a trial
-    whose order is left to chance.
+    """Read a trial's rounding envelope; None if it has none, as the float64 reference in full
+    precision, a method, or a trial whose order is left to chance.
 
     Raises:
         UserError: the file is damaged.

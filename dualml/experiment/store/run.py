@@ -71,7 +71,8 @@ class Trial:
             ranks, with empty columns for a missing rank.
         device_memory: device memory of each rank in bytes.
         offload: bytes that each rank keeps outside of the device, and its transfers.
-        usage: resource usage of each rank's process, if all of them were watched.
+        usage: resource usage of the processes that were watched, in the order of ranks; others have
+            no entry.
         agreement: evidence that its ranks trained one model; None for one rank, and if it was not
             checked.
         damage: one line for each existing file that cannot be read.

@@ -28,7 +28,7 @@ class Trajectory:
         losses: (updates,) training loss of every update.
         tensors: ``PHASE/STEP/TENSOR`` → array at the traced steps.
         data: traced step → SHA-256 of the batch as the framework held it.
-        envelope: rounding envelope of this backend; None for the float32 reference.
+        envelope: rounding envelope of this backend; None where there is none, see `read_envelope`.
         replica_divergence: traced step → distance of each rank's weights from rank 0's, if all
             ranks should hold the same weights.
         outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``, in layer order.

@@ -142,7 +142,7 @@ def iter_rank_paths(run: Path) -> Iterator[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files in a folder; empty if it cannot be read."""
+    """Return the files and folders in a folder; empty if it cannot be read."""
     try:
         return list(folder.iterdir())
     except OSError:

@@ -77,14 +77,14 @@ class TrialComparison(Comparison):
         return max((float(r) for r in ratios if r is not None), default=None)
 
     def describe(self) -> JsonObject:
-        """Return the entry of ``parity.json``, with the names of what was compared, as JSON
-        values."""
+        """Return the entry of ``parity.json``, with the names of what was compared, as JSON values;
+        infinities stay numbers."""
         key = {"arm": self.arm, "seed": self.seed, "a": self.a, "b": self.b}
         return {**key, **self.describe_result()}
 
     def describe_result(self) -> JsonObject:
         """Return the entry of ``parity.json`` without the names of what was compared; without
-        distances if none was measured."""
+        distances if none was measured. Infinities stay numbers."""
         result: JsonObject = {
             "verdict": self.verdict or None,
             "reason": self.reason,
@@ -126,7 +126,7 @@ class Serial(TrialComparison):
 
     def describe(self) -> JsonObject:
         """Return the entry of ``parity.json``, with ``backend`` and ``against`` in place of two
-        backends, as JSON values."""
+        backends, as JSON values; infinities stay numbers."""
         key = {"arm": self.arm, "seed": self.seed, "backend": self.a, "against": self.against}
         return {**key, **self.describe_result()}
 
@@ -167,7 +167,7 @@ class RunVerdicts:
         return replace(self, comparisons=tuple(filter(wanted, self.comparisons)), serial=serial)
 
     def describe(self) -> JsonObject:
-        """Return the content of ``parity.json``, as JSON values."""
+        """Return the content of ``parity.json``, as JSON values; infinities stay numbers."""
         content: JsonObject = {
             "format": PARITY.version,
             "settings": dict(self.settings),

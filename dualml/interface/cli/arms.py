@@ -167,7 +167,8 @@ def format_call(name: str, values: JsonMapping) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as in the experiment file, without quotes."""
+    """Format a value for display: text without quotes, floats with at most six digits, and a list
+    separated by commas, without brackets."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -103,7 +103,8 @@ def list_defaults(root: Any, defaults: Defaults) -> Iterator[OptionDefault]:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as in a file; a dash for None, where the command decides."""
+    """Format a value for display: a list separated by commas, text without quotes, and a dash for
+    None, where the command decides."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -195,7 +195,7 @@ def fit_columns(rows: Sequence[Row], width: int) -> list[int]:
 
 def format_names(row: Row, width: int, terminal: Terminal) -> Iterator[tuple[str, str]]:
     """Yield the lines of the cells of a row, plain and styled, each as full as it can be; a cell
-    that is wider than a line is cut."""
+    that is wider than a line is broken into several pieces."""
     plain, styled = "", ""
     for text, style in row.cells:
         for piece in wrap_text(text, width) if text else ():

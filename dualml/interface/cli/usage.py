@@ -57,7 +57,7 @@ def fill_template(template: str, match: re.Match[str]) -> str:
 def template_pattern(template: str) -> str:
     """Return a regular expression for the texts of a template.
 
-    A quoted field contains no quotes, and no field contains a semicolon.
+    A field in single quotes contains no single quote, any other field no semicolon.
     """
     escaped = re.escape(template)
     quoted = re.sub(r"'\\\{(\w+)\\\}'", r"'(?P<\1>[^']+)'", escaped)

@@ -44,7 +44,7 @@ class Strategy:
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         """Return the sum over ranks of ``x`` (1-D, the same length everywhere) on every rank, by
-        executing the schedule. ``x`` may be overwritten and returned."""
+        executing the schedule. ``x`` may be overwritten and returned. All ranks call it."""
         return execute_schedule(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> CollectiveSchedule:

@@ -26,8 +26,9 @@ class Hierarchical(Strategy):
     in fewer messages.
 
     Args:
-        per_node: K; 0: the number of ranks on each machine, if it is above one and the same for all
-            and they are consecutive; else the largest divisor of n up to √n.
+        per_node: K; 0: the number of ranks on each machine, if all have equally many consecutive
+            ranks. K must be above 1, below n and divide n; otherwise the largest divisor of n up to
+            √n takes its place.
 
     Source: Jia et al. 2018, "Highly Scalable Deep Learning Training System with Mixed-Precision:
     Training ImageNet in Four Minutes", section 3.3; Mikami et al. 2018, "Massively Distributed SGD:

@@ -134,6 +134,9 @@ class CollectiveSchedule:
 class StepGroup:
     """One step, or ``times`` equal steps in a row.
 
+    Sizes are in bytes; those that `Strategy.step_groups` and `count_step_groups` return are in
+    elements instead.
+
     Attributes:
         kind, distance: pattern of the messages: ``shift`` (r to r + distance; 0: each distance
             once), ``turn`` (to the next of ``distance`` ranks in a ring), ``up`` and ``down``

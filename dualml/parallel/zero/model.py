@@ -88,9 +88,9 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
         return self.run(part, self.step_count + 1, factor * self.loss_scale)
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` to this rank's part of the weights from the reduced gradients and
-        all-gather the weights; with a loss scaler all ranks apply or skip it together. All ranks
-        call it."""
+        """Apply update ``step`` to this rank's part of the weights from the reduced gradients and,
+        except in stage 3, all-gather the weights; with a loss scaler all ranks apply or skip it
+        together. All ranks call it."""
         scale, made, sums = self.loss_scale, True, self.master_grads()
         if self.scaler is None:
             self.shard.update(sums, step, step, 1.0)

@@ -28,7 +28,7 @@ class Sharding:
         stage: 1: optimizer state; 2: also gradients; 3: also weights.
         reduce: one of `REDUCE_MODES`.
         bucket_bytes: bytes of a unit, see `dualml.parallel.zero.units.units_of`; 0: every layer
-            with parameters is a unit.
+            with parameters is a unit; None: about an eighth of the model.
         native: whether the framework's own collectives are used.
         overlap: whether ranks gather a unit while they compute the previous one, and reduce the
             gradient of a unit while they compute the next one; stages 2 and 3.

@@ -145,13 +145,13 @@ def files_pod(request: RenderRequest) -> Object:
 
 
 def kustomization(request: RenderRequest, *before: str) -> Object:
-    """Return the kustomization that applies all files at once: ``kubectl apply -k``. It generates
-    the secret, which no YAML file contains.
+    """Return the kustomization by which ``kubectl apply -k`` applies claims, runtime and job at
+    once, but not the pod of ``files.yaml``. It generates the secret, which no YAML file contains.
 
     Args:
         request: what is rendered.
-        before: files that are applied separately, before all others: kustomize orders objects by
-            kind.
+        before: files that it applies, too, and that the user has to apply separately before:
+            kustomize orders objects by kind.
     """
     document: Object = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -30,7 +30,7 @@ def trace_pre_update(
 
 def trace_post_update(trainer: Trainer, step: int) -> Arrays:
     """Return the current weights and optimizer state, under trace keys of update ``step``, which
-    the caller has just made."""
+    the caller has just made. All ranks call it."""
     arrays = prefix_keys("update", step, trainer.model.weights())
     for slot, named in trainer.state().items():
         arrays |= prefix_keys(

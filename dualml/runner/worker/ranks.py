@@ -168,7 +168,8 @@ class MultiRank(SingleRank):
         self, seen: SampleDigest, updates: int
     ) -> tuple[list[dict[str, Any]], str]:
         """Return number and digest of each rank's samples, and the combined digest; where an
-        engine's loader distributes samples, the numbers are those that the ranks counted."""
+        engine's loader distributes samples, the numbers are those that the ranks counted. All ranks
+        call it."""
         samples, sha256 = super().describe_samples(seen, updates)
         if not self.trainer.distributes_samples:
             return samples, sha256

@@ -26,7 +26,8 @@ DRAWS = 3
 
 @dataclass
 class TrialReplay:
-    """Replays updates of one trial on one backend, as one of its ranks.
+    """Replays updates of one trial on one backend, as one of its ranks, which all call the same
+    methods.
 
     Args:
         trial: the trial, set up but not trained.

@@ -167,7 +167,7 @@ class TrialRunner(TrialSetup):
 
     def loss_scale_stats(self) -> dict[str, float]:
         """Return the current loss scale (``last``) and the number of ``skipped`` updates; empty
-        without loss scaling."""
+        without loss scaling. All ranks call it, as the state of a shared model is gathered."""
         own = self.trainer.state().get(SLOT, {})
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
@@ -273,7 +273,7 @@ class TrialRunner(TrialSetup):
 
     def save(self, step: int, seconds: float, records: RecordWriter) -> None:
         """Write this rank's checkpoint, from which training can resume after ``step``, and upload
-        it where the rank does not see the run folder."""
+        it where the rank does not see the run folder. All ranks call it."""
         seen = {str(rank): link for rank, link in self.sample_digest.rank_digests.items()}
         counts = {str(rank): n for rank, n in self.sample_digest.counts.items()}
         with self.timed("write"):
