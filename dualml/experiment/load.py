@@ -133,7 +133,7 @@ def cap_updates(table: dict[str, Any], most: Any) -> None:
     nothing. Raise `UserError` unless ``most`` is a whole number from 1."""
     if most is None:
         return
-    if not isinstance(most, int) or most < 1:
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise UserError(f"quick.updates must be a whole number of at least 1; received {most!r}")
     for arm in table["arms"].values() if is_table(table, "arms") else ():
         if isinstance(arm, dict) and isinstance(arm.get("updates"), int):

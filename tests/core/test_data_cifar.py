@@ -96,6 +96,14 @@ def test_an_incomplete_folder_says_what_is_missing(home: Path, monkeypatch) -> N
         load("cifar10", explicit=True)
 
 
+def test_packed_record_files_do_not_count(home: Path, monkeypatch) -> None:
+    path = cifar_files.write(home / "env" / "cifar10", "cifar10") / "test_batch.bin"
+    path.rename(f"{path}.gz")
+    monkeypatch.setenv("DUALML_DATA", str(home / "env"))
+    with pytest.raises(UserError, match=r"expected 3 files, found 2; missing: test_batch.bin"):
+        load("cifar10", explicit=True)
+
+
 def test_get_takes_files_out_of_the_archive(home: Path) -> None:
     info = DATASETS["cifar100"]
     assert isinstance(info, RecordInfo)

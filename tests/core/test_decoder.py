@@ -146,6 +146,13 @@ def test_sizes_that_do_not_fit(name: str, sizes: dict[str, int], said: str) -> N
         model(name, sizes=sizes)
 
 
+def test_settings_of_two_kinds_of_models_and_an_unknown_model() -> None:
+    with pytest.raises(UserError, match="model 'rnn_lm' received both"):
+        model("rnn_lm", sizes={"width": 8}, recurrent={"hidden": 8})
+    with pytest.raises(UserError, match="unknown model 'gtp'; did you mean 'gpt'"):
+        model("gtp", sizes={"width": 8})
+
+
 # --- experiments ----------------------------------------------------------------------------------
 
 TOML = """

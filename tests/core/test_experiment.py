@@ -35,6 +35,14 @@ def tiny(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("most", ["true", "0", "1.5", '"2"'])
+def test_quick_updates_are_a_whole_number(tmp_path: Path, most: str) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text(GOOD.replace("[quick]", f"[quick]\nupdates = {most}"))
+    with pytest.raises(UserError, match=r"quick\.updates must be a whole number of at least 1"):
+        load(str(path), quick=True)
+
+
 def test_shipped_experiments_are_valid_also_quick() -> None:
     for quick in (False, True):
         lab1 = load("lab1", arms=["all"], quick=quick)

@@ -117,6 +117,14 @@ def test_what_no_model_or_not_this_one_has(name: str, setting: Any, words: str) 
         recompute_groups(model(name), setting)
 
 
+def test_running_statistics_exclude_recomputation() -> None:
+    spec = model("resnet18_cifar", sizes={"width": 4})
+    weights = initial_weights(spec, 0)
+    Model(spec, weights)
+    with pytest.raises(UserError, match="has running statistics"):
+        Model(spec, weights, recompute=(("fc",),))
+
+
 def test_a_setting_is_checked_without_a_model() -> None:
     validate_recompute(["whatever"])
     with pytest.raises(UserError, match="'some'"):

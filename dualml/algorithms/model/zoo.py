@@ -212,7 +212,14 @@ def model(
     """
     options = {"words": words, "length": length, "classes": classes, "shape": shape}
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+    if name not in model_names():
+        raise UserError(f"unknown model {name!r}{did_you_mean(name, model_names())}")
     if recurrent:
+        if sizes:
+            raise UserError(
+                f"sizes are of {' and '.join(DECODERS)}, recurrent of {' and '.join(RECURRENT)}; "
+                f"model {name!r} received both"
+            )
         if name not in RECURRENT:
             raise UserError(f"recurrent is of {' and '.join(RECURRENT)}; received model {name!r}")
         return rnn_lm(**given, settings=replace(RECURRENT[name], **recurrent), name=name)
@@ -232,8 +239,6 @@ def model(
         return CLASSIFIERS[name](**given)
     if name in TEXT_ZOO:
         return TEXT_ZOO[name](**given)
-    if name not in ZOO:
-        raise UserError(f"unknown model {name!r}{did_you_mean(name, model_names())}")
     reject_text_sizes(name, given)
     return ZOO[name](**given)
 

@@ -35,6 +35,7 @@ from dualml.backend.reference.types import (
     Params,
     float64_copies,
 )
+from dualml.common.errors import UserError
 
 Values = tuple[Array, ...]
 Rounding = Callable[[NDArray[Any]], Array]
@@ -227,8 +228,8 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
 
 
 def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
-    """Return only the parameters' gradients of `backward`: the gradient that would flow out of the
-    first layer with parameters, and through the layers before it, is not computed."""
+    """Return only the parameters' gradients of `backward`. The pass stops at the first layer with
+    parameters; the gradient of its input is not computed if `GRADIENTS` has that layer."""
     at = next((i for i, entry in enumerate(tape) if has_parameters(entry)), len(tape))
     if at == len(tape):
         return {}
@@ -312,6 +313,10 @@ class Model:
         weights: canonical name → array of any float type; stored as float64.
         precision: values are rounded to its type where `dualml.algorithms.precision` says so.
         recompute: groups of layers that are recomputed (`dualml.algorithms.model.recompute`).
+
+    Raises:
+        UserError: layers with running statistics, which a second forward pass would move again,
+            and ``recompute``.
     """
 
     def __init__(
@@ -322,6 +327,11 @@ class Model:
         recompute: Groups = (),
     ) -> None:
         self.spec, self.spans = spec, layer_spans(spec.layers, recompute)
+        if self.spans and spec.buffers:
+            raise UserError(
+                f"model {spec.name!r} has running statistics, which recomputation does not keep: "
+                "leave out recompute"
+            )
         self.weights: Params = float64_copies({name: weights[name] for name in spec.parameters()})
         self.buffers: Params = float64_copies({name: weights[name] for name in spec.buffers})
         #: Final states of stateful layers after the last batch.
@@ -364,8 +374,8 @@ class Model:
         scale: float = 1.0,
     ) -> tuple[float, Params]:
         """Return the mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and
-        the gradient of ``scale`` times the loss for every parameter. Running statistics move, and
-        `final_states` is set."""
+        the gradient of ``scale`` times the loss for every parameter. Running statistics
+        move, and `final_states` is set. Batch normalisation excludes recomputation."""
         logits, tape = self.forward(x, masks, self.spans, learning=True)
         self.final_states = final_states(tape)
         with self.overflowing():

@@ -23,7 +23,12 @@ from urllib.parse import urlsplit
 from dualml.common.bounded_io import read_body
 from dualml.common.errors import UserError
 from dualml.experiment.data.archive import unpack_archive
-from dualml.experiment.data.locations import cache_folder, find_file, read_verified, write_atomic
+from dualml.experiment.data.locations import (
+    cache_folder,
+    find_dataset_file,
+    read_verified,
+    write_atomic,
+)
 from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 
 PROBE_S = 4.5  # for all mirrors together, name resolution included
@@ -295,7 +300,7 @@ def describe_network_error(error: Exception) -> str:
 def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
     """Return whether ``folder`` already holds this file, plain or as ``.gz``, with the right
     content."""
-    path = find_file(folder, file.name)
+    path = find_dataset_file(folder, file)
     if path is None:
         return False
     try:

@@ -43,7 +43,7 @@ def env_dir() -> Path | None:
 
 
 def locate(info: DatasetInfo) -> DatasetFolder | None:
-    """Return the first folder that holds all of the dataset's files, plain or as ``.gz``: in
+    """Return the first folder that holds all of the dataset's files (`find_dataset_file`): in
     ``DUALML_DATA``, then in the cache; None if there is none. Contents are not checked.
 
     A cache that lacks some files is an interrupted download and counts as empty.
@@ -54,7 +54,7 @@ def locate(info: DatasetInfo) -> DatasetFolder | None:
     env = env_dir()
     places = [] if env is None else [DatasetFolder("env", env / name) for name in info.folders]
     for place in [*places, DatasetFolder("cache", cache_folder(info))]:
-        there = [file for file in info.files if find_file(place.folder, file.name) is not None]
+        there = [file for file in info.files if find_dataset_file(place.folder, file) is not None]
         if len(there) == len(info.files) > 0:
             return place
         if there and place.kind == "env":
@@ -78,12 +78,22 @@ def find_file(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
+def find_dataset_file(folder: Path, file: IdxFile | RecordFile) -> Path | None:
+    """Return the path of a dataset's file in ``folder``: an IDX file also as ``.gz``, a record file
+    plain; None if it is missing."""
+    if isinstance(file, IdxFile):
+        return find_file(folder, file.name)
+    return folder / file.name if (folder / file.name).is_file() else None
+
+
 def read_verified(
     path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
 ) -> bytes:
     """Return the uncompressed bytes of ``path`` after all checks against ``file``.
 
     Args:
+        path: an IDX file, plain or gzip, or a record file, which must be plain; with ``packed``,
+            only its name.
         remedy: what the user should do about a bad file, for error messages.
         packed: the file's content, if it is in memory and was never written to disk; else None.
 
@@ -106,7 +116,7 @@ def verify_files(
     path, its problem, which ends with ``remedy``, or None)."""
     report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
     for file in info.files:
-        path, problem = find_file(folder, file.name) or folder / file.name, None
+        path, problem = find_dataset_file(folder, file) or folder / file.name, None
         try:
             if not path.is_file():
                 raise idx.file_error(path, "is missing", remedy)
@@ -152,12 +162,13 @@ def import_files(info: DatasetInfo, source: Path) -> Path:
         return cache_folder(info)
     for name in info.folders:  # a folder laid out like DUALML_DATA
         source = source / name if (source / name).is_dir() else source
-    paths = {file: find_file(source, file.name) for file in info.files}
+    paths = {file: find_dataset_file(source, file) for file in info.files}
     missing = [file.name for file, path in paths.items() if path is None]
     if missing:
+        forms = " (plain or .gz)" if isinstance(info.files[0], IdxFile) else ""
         raise UserError(
             f"{source} is incomplete: expected {len(paths)} files, found "
-            f"{len(paths) - len(missing)}; missing (plain or .gz): {', '.join(missing)}"
+            f"{len(paths) - len(missing)}; missing{forms}: {', '.join(missing)}"
         )
     good = {f: read_verified(p, f, "take another copy") for f, p in paths.items() if p is not None}
     folder = cache_folder(info)
