@@ -9,6 +9,7 @@ import cifar_files
 import numpy as np
 import pytest
 
+from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import Conv2d, Flatten, Linear
 from dualml.algorithms.model.spec import ModelSpec
@@ -16,6 +17,7 @@ from dualml.algorithms.model.vision import BatchNorm2d
 from dualml.algorithms.optim import SGD
 from dualml.backend import TrainingSpec
 from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import UserError
 from dualml.experiment.arm import make_arm
 from dualml.experiment.batch_norm_checks import batch_sizes
@@ -23,6 +25,9 @@ from dualml.experiment.data import load
 from dualml.experiment.exactness import inexactness_reason
 from dualml.experiment.freeze import freeze
 from dualml.experiment.schema import Experiment
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 
 SPEC = ModelSpec(
     "small",
@@ -72,6 +77,35 @@ def test_looking_leaves_them() -> None:
         moved = own.running_statistics()["bn.running_mean"]
         assert not np.array_equal(moved, before["bn.running_mean"])
     assert np.array_equal(own.running_statistics()["bn.running_mean"], before["bn.running_mean"])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Aggregation(),
+        Aggregation(of="parameters"),
+        Aggregation(of="parameters", every=2),
+        Aggregation(strategy="parameter_server_async"),
+    ],
+    ids=lambda asked: f"{asked.strategy}-{asked.of}-{asked.every}",
+)
+def test_tracing_several_ranks_leaves_them(asked: Aggregation) -> None:
+    def trace(comm: Communicator) -> tuple[Any, Any]:
+        own, weights = training(), initial_weights(SPEC, 0)
+        trainer = parallel_trainer_class(asked)(
+            NumpyBackend(), own, own.make_buckets(bucket_layout(SPEC.parameters())), comm, asked
+        )
+        trained = {name: weights[name].astype(float) for name in SPEC.parameters()}
+        trainer.load(weights, SGD(lr=0.1).init(trained), 0)
+        before = own.running_statistics()
+        trainer.trace(np.arange(6), np.arange(2))
+        return before, own.running_statistics()
+
+    for before, after in run_threads(2, trace):
+        assert before
+        assert before.keys() == after.keys()
+        for name in before:
+            np.testing.assert_array_equal(before[name], after[name])
 
 
 def test_they_are_saved_and_no_optimizer_sees_them() -> None:

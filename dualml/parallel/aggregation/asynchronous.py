@@ -211,7 +211,8 @@ class AsyncParameterServer(DataParallel):
         """Return the gradient that this rank would push next, of its own samples, by canonical
         name; nothing is sent or updated."""
         part, _, factor = self.local_batch(batch)
-        _, gradients = self.compute_stale_gradient(part, factor)
+        with self.model.preserving_statistics():
+            _, gradients = self.compute_stale_gradient(part, factor)
         return dict(self.buckets.unflatten(gradients))
 
     def own_state(self) -> dict[str, Arrays]:

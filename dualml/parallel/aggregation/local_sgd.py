@@ -144,7 +144,8 @@ class LocalSGD(DataParallel):
         """Return, by canonical name, the gradient of the whole batch if parameters never differ
         between ranks (all ranks then call it), otherwise of this rank's part."""
         part, share, _ = self.local_batch(batch)
-        _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
+        with self.model.preserving_statistics():
+            _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
         if not self.ranks_diverge:
             gradients = [AllReduce().sum(self.comm, g) for g in gradients]
         return dict(self.buckets.unflatten(gradients))
