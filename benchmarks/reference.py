@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 from ourparallel import Order
-from timing import Row, row, take_turns
+from ratio_rows import RatioRow, make_row
 
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.optim import SGD
 from dualml.backend import TrainingSpec, backends
 from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import time_interleaved
 
 SECTION = "the float64 reference against PyTorch, float32"
 #: Model and samples of a batch.
@@ -62,13 +63,13 @@ def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
     return run
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     compared = []
     for name, batch in WORK:
         variants = {backend: updates(backend, name, batch) for backend in ("numpy", "torch")}
-        times = take_turns(variants, rounds)
+        times = time_interleaved(variants, rounds)
         what = f"an update, {name}, {batch} samples"
-        compared.append(row(SECTION, what, "torch", times, "numpy", "torch", target=TARGET))
+        compared.append(make_row(SECTION, what, "torch", times, "numpy", "torch", target=TARGET))
     return compared
 
 
