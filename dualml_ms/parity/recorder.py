@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import (
+    NAMES,
+    SavedValue,
     capture_attributes,
+    capture_numbers,
     plain_entries,
     restore_attributes,
 )
@@ -329,22 +332,30 @@ class Recorder(Base):
         return isinstance(value, nn.Cell) or is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that restores the present numbers of ``value`` if it is a cell or
-        parameter outside of the recorded model; None for any other value. Other tensors do not
-        change."""
+        """Return a function that restores the present numbers of ``value``, counters included, if
+        it is a cell or parameter outside of the recorded model; None for any other value. Other
+        tensors do not change."""
+        counters: list[SavedValue] = []
         if isinstance(value, nn.Cell):
             parts = [self.model, *(cell for _, cell in self.model.cells_and_names())]
-            parameters = [] if any(value is part for part in parts) else value.get_parameters()
+            is_part = any(value is part for part in parts)
+            parameters = [] if is_part else value.get_parameters()
+            if not is_part:
+                found = capture_numbers(cell for _, cell in value.cells_and_names())
+                framework = {NAMES, *vars(nn.Cell())}  # these change when a graph is compiled
+                counters = [one for one in found if one[1] not in framework]
         else:
             parameters = [value] if isinstance(value, ms.Parameter) else []
         known = {id(p) for p in self.unique_parameters()}
-        if not (own := [p for p in parameters if id(p) not in known]):
+        own = [p for p in parameters if id(p) not in known]
+        if not own and not counters:
             return None
         copies = [(p, self.shelve(p)) for p in own]
 
         def restore_model() -> None:
             for p, shelved in copies:
                 ops.assign(p, shelved.recall())
+            restore_attributes(counters, copy_tensor)
 
         return restore_model
 

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import (
+    SavedValue,
     capture_attributes,
+    capture_numbers,
     plain_entries,
     restore_attributes,
 )
@@ -323,17 +325,20 @@ class Recorder(Base):
         return is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that restores the present numbers of ``value`` if it is a module or a
-        tensor (of at most `MAX_ELEMENTS`) outside of the recorded model; None for any other
-        value."""
+        """Return a function that restores the present numbers of ``value``, counters included, if
+        it is a module or a tensor (of at most `MAX_ELEMENTS`) outside of the recorded model; None
+        for any other value."""
+        counters: list[SavedValue] = []
         if isinstance(value, torch.nn.Module) and value not in set(self.model.modules()):
             tensors = [*value.parameters(), *value.buffers()]
+            counters = capture_numbers(value.modules())
         elif torch.is_tensor(value) and value.numel() <= MAX_ELEMENTS:
             tensors = [value]
         else:
             return None
         known = {id(t) for t in self.named_tensors().values()}
-        if not (tensors := [t for t in tensors if id(t) not in known]):
+        tensors = [t for t in tensors if id(t) not in known]
+        if not tensors and not counters:
             return None
         copies = [(t, self.shelve(t)) for t in tensors]
 
@@ -341,6 +346,7 @@ class Recorder(Base):
         def restore_model() -> None:
             for t, shelved in copies:
                 t.copy_(shelved.recall())
+            restore_attributes(counters, copy_tensor)
 
         return restore_model
 

@@ -70,6 +70,24 @@ def test_one_comparison_for_another_may_be_a_coincidence() -> None:
     assert rank(OTHER) < rank(change)
 
 
+def test_a_threshold_of_a_comparison_that_the_other_side_never_makes_is_not_stated() -> None:
+    ours, theirs = (
+        Operation(1, name, ("input:0",), {"other": number}, ((2, 6),), None)
+        for name, number in (("gt", 1), ("masked_fill", -100))
+    )
+    change = Mutation("constant", "set", (1,), "gt", "other", -100, 1)
+    prior = find_prior(CallCounts([ours], [theirs]), lambda: theirs, change)
+    assert not prior.stated
+    dropped = find_prior(
+        CallCounts([ours], [theirs]),
+        lambda: theirs,
+        Mutation("missing", "drop", (2,), "__and__", 0),
+    )
+    assert dropped.rank < prior.rank
+    same = find_prior(CallCounts([ours], [ours]), lambda: theirs, change)
+    assert same.stated
+
+
 def operation(number: int, line: int, **attributes: Any) -> Operation:
     place = SourceLocation("/net.py", line, "f(x)")
     return Operation(number, "conv2d", ("input:0",), attributes, ((2, 6),), place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from dualml.parity.models.judge import JudgingSettings, judge_traces
 from dualml.parity.models.run import compare_traces
 from dualml.parity.models.trace import Trace, array_key
 from dualml.parity.ranks.explaining import explain_comparison
+from dualml.parity.ranks.factors import divided_by_full_window
 from dualml.parity.ranks.gathering import gather_ranks
 from dualml.parity.ranks.hypotheses import HYPOTHESES
 from dualml.parity.ranks.rank_files import FACTS, RankRecording, rank_folder
@@ -126,6 +128,19 @@ def test_a_factor_of_micro_batches(tmp_path: Path) -> None:
     make_trace(times(2.0), outputs=outputs).write(tmp_path / "accumulated")
     found = compare_traces(tmp_path / "whole", tmp_path / "accumulated")
     assert causes(found)[0] == "summed_micro_batches"
+
+
+@pytest.mark.parametrize(
+    ("step", "factor", "expected"),
+    [(3, 0.5, {"n": 2, "full": 4}), (3, 0.25, None), (3, 2.0, None), (1, 1.0, None)],
+)
+def test_a_shorter_window_that_is_divided_like_the_others(
+    step: int, factor: float, expected: Any
+) -> None:
+    counts = {1: 4, 2: 4, 3: 2}
+    side = SimpleNamespace(count_micro_batches=counts.__getitem__, trace=SimpleNamespace(steps=3))
+    evidence: Any = SimpleNamespace(suspect=side, step=step)
+    assert divided_by_full_window(evidence, factor) == expected
 
 
 def test_the_group_of_parameters_is_named() -> None:

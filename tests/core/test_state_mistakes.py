@@ -142,6 +142,10 @@ class RateInside(ByHand):
         self.weights[name] = self.weights[name] - self.velocity[name]
 
 
+class OtherDecay(Script):
+    share = 0.6
+
+
 class Unused(Script):
     """A script in which the bias has no gradient in the second step."""
 
@@ -185,6 +189,14 @@ def test_a_mistake_is_named_first_on_the_side_that_has_it(name: str) -> None:
         assert count is None or first.values["n"] == count
         for lang in LANGUAGES:
             assert "{" not in found.paragraph(lang)
+
+
+def test_averages_of_two_decays_are_named_with_both() -> None:
+    for sides in ((Script, OtherDecay), (OtherDecay, Script)):
+        first = compare(*sides).notes[0]
+        assert first.key == "ranks_average_of_other_decay"
+        decays = {first.values["decay"], first.values["other"]}
+        assert decays == {"0.95", "0.4"}
 
 
 @pytest.mark.parametrize("kind", [Script, Trained, Unused])

@@ -147,3 +147,40 @@ def test_settings_start_and_micro_batches_are_recorded(tmp_path: Path) -> None:
     assert (settings["bias"]["weight_decay"], settings["bias"]["lr"]) == (0.0, 0.5)
     assert recorder.trace.start is not None
     assert recorder.trace.start.slots == {"sum": pytest.approx(0.2)}
+
+
+class Average(nn.Cell):
+    """An average of the weights whose share of the new ones depends on a counter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Dense(6, 3, weight_init=ms.Tensor(W), bias_init="zeros")
+        self.updates = 0
+
+    def update(self, weight: ms.Parameter) -> None:
+        self.updates += 1
+        share = 1 / (1 + self.updates)
+        ops.assign(self.inner.weight, self.inner.weight * (1 - share) + weight * share)
+
+
+def test_a_counter_around_a_recorded_average_is_put_back(tmp_path: Path) -> None:
+    model = nn.Dense(6, 3, weight_init=ms.Tensor(W), bias_init="zeros")
+    average, criterion = Average(), nn.CrossEntropyLoss()
+    optimizer = nn.SGD(model.trainable_params(), learning_rate=0.1)
+    recorder = Recorder(nn.CellList([model, average.inner]), tmp_path, optimizer, steps=STEPS)
+
+    def forward(x: ms.Tensor, y: ms.Tensor) -> ms.Tensor:
+        return criterion(model(x), y)
+
+    gradient = ms.value_and_grad(forward, None, optimizer.parameters)
+
+    def step(x: ms.Tensor, y: ms.Tensor) -> None:
+        loss, gradients = gradient(x, y)
+        recorder.saw(loss=loss, gradients=gradients)
+        optimizer(gradients)
+        average.update(model.weight)
+
+    for x, y in zip(X, Y, strict=True):
+        recorder.run(step, ms.Tensor(x), ms.Tensor(y))
+    assert average.updates == STEPS
+    assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4

@@ -338,6 +338,16 @@ def test_cut_outputs_of_a_transposed_convolution() -> None:
         assert torch.equal(cut, whole[..., before : before + 8, before : before + 8])
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_a_convolution_padded_with_values_of_its_input(mode: str) -> None:
+    x, weight = torch.randn(1, 2, 5, 6), torch.randn(3, 2, 3, 3)
+    change = Mutation("attribute", "pad", (0,), "conv2d", "padding", mode)
+    y = call_mutated(change, F.conv2d, "conv2d", (x, weight), {"padding": [1, 1], "stride": 2})
+    layer = nn.Conv2d(2, 3, 3, stride=2, padding=1, padding_mode=mode, bias=False)
+    layer.weight.data = weight
+    assert torch.equal(y, layer(x))
+
+
 def test_shared_heads_one_after_the_other() -> None:
     k = torch.randn(2, 2, 5, 3)
     change = Mutation("layout", "form", (0,), "repeat_interleave", "tiled", True)

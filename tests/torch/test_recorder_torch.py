@@ -122,6 +122,43 @@ def test_weights_that_a_script_changes_between_steps_are_changed_in_draws(tmp_pa
     assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
 
 
+class Average(nn.Module):
+    """An average of the weights whose share of the new ones depends on a counter of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.module = nn.Linear(6, 3).requires_grad_(False)
+        self.module.load_state_dict(model.state_dict())
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        self.updates += 1
+        for mean, new in zip(self.module.parameters(), model.parameters(), strict=True):
+            mean.lerp_(new, 1 / (1 + self.updates))
+
+
+def test_a_counter_around_a_recorded_average_is_put_back(tmp_path: Path) -> None:
+    model = nn.Linear(6, 3)
+    average = Average(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    both = nn.ModuleDict({"model": model, "average": average.module})
+    recorder = Recorder(both, tmp_path, optimizer, steps=3)
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        recorder.saw(loss=loss)
+        optimizer.step()
+        average.update(model)
+
+    for x in X[:3]:
+        recorder.run(step, x)
+    assert average.updates == 3
+    assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
+
+
 def test_momentum_in_a_list_of_the_script_is_put_back(tmp_path: Path) -> None:
     model = nn.Linear(6, 3)
     momentum = [torch.zeros_like(p) for p in model.parameters()]

@@ -136,12 +136,14 @@ def part_counts(site: MutationSite) -> list[int]:
 
 
 def changed_settings(site: MutationSite) -> Iterator[Mutation]:
-    """Yield mutations to other ways of padding, and of several settings at once."""
-    if site.name in PADDED and isinstance(site.operation.attributes.get("padding"), int | list):
-        yield from (
-            site.mutate("attribute", "pad", "padding", way, site.operation.attributes["padding"])
-            for way in ("same", "same_before", "behind", "before")
-        )
+    """Yield mutations to other ways of padding, a convolution's to values of the input, and of
+    several settings at once."""
+    padding = site.operation.attributes.get("padding")
+    if site.name in PADDED and isinstance(padding, int | list):
+        ways = ["same", "same_before", "behind", "before"]
+        if site.name in ("conv1d", "conv2d") and padding not in (0, [0], [0, 0]):
+            ways += ["reflect", "replicate", "circular"]
+        yield from (site.mutate("attribute", "pad", "padding", way, padding) for way in ways)
     yield from (
         site.mutate(
             "attribute", "settings", " and ".join(ours), tuple(theirs.items()), tuple(ours.values())

@@ -8,10 +8,19 @@ from typing import Any
 
 from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
-from dualml.parity.causes.known_mistakes import exchanges_comparisons, find_mistake
+from dualml.parity.causes.known_mistakes import (
+    COMPARISONS,
+    exchanges_comparisons,
+    find_mistake,
+)
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.ratios import is_plausible_factor
-from dualml.parity.causes.tables import EQUIVALENT_FUNCTIONS, KINDS, LINE_ACTIONS
+from dualml.parity.causes.tables import (
+    EQUIVALENT_FUNCTIONS,
+    KINDS,
+    LINE_ACTIONS,
+    OPERATOR_FUNCTIONS,
+)
 from dualml.parity.models.operations import Operation
 
 
@@ -53,7 +62,8 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
 
     It is ranked by its kind, from settings to types, a known mistake right behind those of settings
     and of calls that are left out, and a comparison in place of another with constants. A flag of a
-    function that the other side calls less often comes right after leaving the call out; a mutation
+    function, or the threshold of a comparison, that the other side calls less often comes right
+    after leaving the call out; a mutation
     that brings in a function that the other side never calls comes after all others, and behind
     these one that multiplies by a number that people would not write.
 
@@ -67,7 +77,8 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
     foreign = isinstance(word, str) and not calls.count_other(word)
     rarer = calls.has_fewer(change.operation)
     rank = float(KINDS.index(change.kind))
-    if isinstance(change.value, bool) and change.action == "set" and rarer:
+    compares = OPERATOR_FUNCTIONS.get(change.operation, change.operation) in COMPARISONS
+    if (isinstance(change.value, bool) or compares) and change.action == "set" and rarer:
         rank = KINDS.index("missing") + 0.5
     if (
         change.kind == "layout"
@@ -91,7 +102,8 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
     if known:  # behind another setting, and a call that is left out
         rank = min(rank, KINDS.index("missing") + 0.75)
     number = change.action == "set" or change.kind == "constant" or isinstance(change.value, float)
-    return Prior(foreign, rank, number and is_in_call(change, other()), rarer, known)
+    stated = number and not (compares and rarer) and is_in_call(change, other())
+    return Prior(foreign, rank, stated, rarer, known)
 
 
 def is_odd_scale(change: Mutation) -> bool:

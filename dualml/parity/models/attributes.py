@@ -4,7 +4,7 @@ optimizer."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterable, MutableMapping, MutableSequence
 from typing import Any
 
 #: Depth to which nested objects are followed.
@@ -92,6 +92,16 @@ def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> 
         if name is not None and name is not NAMES:
             same = tensor(value)
             place[name] = value if same is None else same
+
+
+def capture_numbers(owners: Iterable[Any]) -> list[SavedValue]:
+    """Return the numbers and flags among the attributes of objects, such as the counter of a
+    module that averages weights, for `restore_attributes`; nested objects are left out."""
+    kept: list[SavedValue] = []
+    for place in map(vars, owners):
+        kept.append((place, NAMES, frozenset(place)))
+        kept += [(place, name, one) for name, one in place.items() if isinstance(one, int | float)]
+    return kept
 
 
 def plain_entries(kept: list[SavedValue]) -> list[SavedValue]:

@@ -29,6 +29,8 @@ from dualml.parity.models.setting_sentences import (
 
 #: Names of values in a trace, see `dualml.parity.models.operations.Operation`.
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
+#: Operators of two operands, of which one remains where the operator is left out.
+BINARY = ("add", "sub", "mul", "div", "matmul", "__and__", "__or__", "__xor__")
 #: Position of the bias among the inputs of a layer.
 BIAS = 2
 
@@ -81,6 +83,8 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
     elif action == "exchange" and isinstance(value, list | tuple) and len(value) == 2:
         pair = (describe_tensor(lang, one, at, place) for at in value)
         tensor = say("tensor.pair", **dict(zip("xy", pair, strict=True)))
+    elif action == "drop" and function_name(str(one["operation"])) in BINARY:
+        key = "cause.drop_binary"
     elif action in ("operand", "rename") and one["kind"] == "missing":
         key, value = "cause.skipped", describe_operand(lang, value)
     elif action == "operand":

@@ -62,6 +62,12 @@ class TraceSide:
         first = self.recordings[0].trace if self.recordings else self.trace
         return max(0 if self.recordings else self.calls, count_calls(first), 1)
 
+    def count_micro_batches(self, step: int) -> int:
+        """Return the number of calls of the model in a step of one rank, at least 1; 1 if the calls
+        of a step are joined in `trace`."""
+        first = self.recordings[0].trace if self.recordings else self.trace
+        return max(count_calls(first, step), 1)
+
     def own_name(self, name: str) -> str:
         """Return the name here of an array of the first side, such as ``exp_avg/fc.weight``."""
         head, slash, parameter = name.rpartition("/")

@@ -112,6 +112,16 @@ def divided_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, An
     return {"n": own} if expected != 1 and is_near(factor, expected) else None
 
 
+def divided_by_full_window(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return ``n`` and ``full``, the suspect's micro-batches in this step and the most that a step
+    has, if the factor is the first divided by the second: a last, shorter window of accumulation
+    is divided like the others. Else None."""
+    side = evidence.suspect
+    own = side.count_micro_batches(evidence.step)
+    full = max(side.count_micro_batches(step) for step in range(1, side.trace.steps + 1))
+    return {"n": own, "full": full} if own < full and is_near(factor, own / full) else None
+
+
 def summed_over_batch(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
     """Return ``n``, the number of samples, and ``summing``, the side that sums over them, if the
     factor is that number or one divided by it; else None."""

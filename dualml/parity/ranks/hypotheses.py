@@ -34,6 +34,7 @@ from dualml.parity.ranks.evidence import RankEvidence
 from dualml.parity.ranks.factors import (
     RankFinding,
     clipped_norm,
+    divided_by_full_window,
     divided_by_ranks,
     divided_micro_batches,
     explain_factor,
@@ -70,6 +71,7 @@ from dualml.parity.ranks.sharded_mistakes import (
 )
 from dualml.parity.ranks.state_mistakes import (
     average_followed_often,
+    average_of_other_decay,
     buffers_never_change,
     optimizer_begins_anew,
     rate_in_momentum,
@@ -144,6 +146,7 @@ HYPOTHESES = (
     RankHypothesis("buffers_never_change", buffers_never_change),
     RankHypothesis("statistics_updated_twice", statistics_updated_twice),
     RankHypothesis("average_followed_often", average_followed_often),
+    RankHypothesis("average_of_other_decay", average_of_other_decay, cost=1),
     RankHypothesis("optimizer_begins_anew", optimizer_begins_anew),
     RankHypothesis("updated_without_gradient", updated_without_gradient),
     RankHypothesis("rate_in_momentum", rate_in_momentum),
@@ -155,6 +158,7 @@ HYPOTHESES = (
     factor_hypothesis("divided_by_ranks", divided_by_ranks, 1),
     factor_hypothesis("summed_micro_batches", summed_micro_batches, 1),
     factor_hypothesis("divided_micro_batches", divided_micro_batches, 1),
+    factor_hypothesis("divided_by_full_window", divided_by_full_window, 1),
     factor_hypothesis("other_token_count", other_token_count, 2),
     factor_hypothesis("summed_over_batch", summed_over_batch, 2),
     factor_hypothesis("loss_scale_left", loss_scale_left, 2),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ BUFFER = "buffer/"
 STATISTICS = ("running_mean", "running_var", "moving_mean", "moving_variance")
 #: Largest number of times that something is done in one step.
 MAX_TIMES = 64
+#: Limit on the times that an average follows the updated weights alone: one number then has to fit,
+#: and among large numbers of times one often does.
+MAX_TIMES_AFTER = 8
 #: Relative tolerance of a number that is fitted.
 FIT_RTOL = 2e-3
 #: Smallest number of elements of an array to which shares are fitted.
@@ -184,6 +188,17 @@ def common_parts(a: str, b: str) -> int:
     return count
 
 
+class AverageShares(NamedTuple):
+    """Shares by which averaged weights move in a step: the reference's by ``share`` of the way to
+    the updated weights, the suspect's by ``old`` of the way to the weights before and ``new`` to
+    those after the update; ``names`` are the averaged weights."""
+
+    names: list[str]
+    share: float
+    old: float
+    new: float
+
+
 def average_shares(side: TraceSide, step: int) -> Iterator[tuple[str, float, float]]:
     """Yield (``buffer/NAME``, p, q) for each averaged copy E of weights W that moves in a step from
     E₀ to E₀ + p (W₀ − E₀) + q (W₁ − E₀), where W₀ and W₁ are the weights before and after the
@@ -206,9 +221,10 @@ def average_shares(side: TraceSide, step: int) -> Iterator[tuple[str, float, flo
             yield BUFFER + name, float(shares[0]), float(shares[1])
 
 
-def average_followed_often(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's averaged weights are updated n ≥ 2 times in a step,
-    all of them after the update of the weights, or n − 1 of them before it; None if nothing is."""
+def typical_shares(evidence: RankEvidence) -> AverageShares | None:
+    """Return the shares of old and new weights by which the averaged weights that differ move in a
+    step, the median over these; None if there are none that both sides explain so, or the
+    reference's do not follow the new weights alone."""
     sides = [
         {name: (p, q) for name, p, q in average_shares(side, evidence.step)}
         for side in (evidence.reference, evidence.suspect)
@@ -221,17 +237,36 @@ def average_followed_often(evidence: RankEvidence) -> RankFinding | None:
     )
     if not 0 < q < 1 or abs(p) > FIT_RTOL or not 0 < s < 1:
         return None
-    times = find_times(q, r, s)
-    if not times:
+    return AverageShares([name.removeprefix(BUFFER) for name in names], q, r, s)
+
+
+def average_followed_often(evidence: RankEvidence) -> RankFinding | None:
+    """Return what is explained if the suspect's averaged weights are updated n ≥ 2 times in a step,
+    all of them after the update of the weights, or n − 1 of them before it; None if nothing is."""
+    found = typical_shares(evidence)
+    times = found and find_times(found.share, found.old, found.new)
+    if not found or not times:
         return None
-    shown = [name.removeprefix(BUFFER) for name in names]
-    values = {"share": f"{q:.3g}", "names": list_names(shown), "n": times}
-    return RankFinding(len(names), "state", values, tuple(shown))
+    values = {"share": f"{found.share:.3g}", "names": list_names(found.names), "n": times}
+    return RankFinding(len(found.names), "state", values, tuple(found.names))
+
+
+def average_of_other_decay(evidence: RankEvidence) -> RankFinding | None:
+    """Return what is explained if the averaged weights of both sides follow the new weights once
+    in a step, with different decays; None if they do not, or the suspect's follow often."""
+    found = typical_shares(evidence)
+    if not found or abs(found.old) > FIT_RTOL or is_near(found.new, found.share, FIT_RTOL):
+        return None
+    if find_times(found.share, found.old, found.new) or find_times(found.new, 0.0, found.share):
+        return None
+    decays = {"decay": f"{1 - found.share:.4g}", "other": f"{1 - found.new:.4g}"}
+    values = {**decays, "names": list_names(found.names)}
+    return RankFinding(len(found.names), "state", values, tuple(found.names))
 
 
 def find_times(share: float, old: float, new: float) -> int:
     """Return how often an average followed the weights in one step, by ``share`` each time; 0 if no
-    number from 2 to `MAX_TIMES` explains the shares.
+    number of times from 2 to a limit explains the shares.
 
     All n times after the update give 1 − (1 − k)ⁿ of the new weights, with k = ``share``; n − 1
     times before it give k of the new and (1 − k) (1 − (1 − k)ⁿ⁻¹) of the old ones.
@@ -242,7 +277,7 @@ def find_times(share: float, old: float, new: float) -> int:
     if abs(old) <= FIT_RTOL:
         times = round(log(1 - new) / log(1 - share))
         fits = is_near(1 - (1 - share) ** times, new, FIT_RTOL)
-        return times if 2 <= times <= MAX_TIMES and fits else 0
+        return times if 2 <= times <= MAX_TIMES_AFTER and fits else 0
     if not is_near(new, share, FIT_RTOL):
         return 0
     rest = 1 - old / (1 - share)

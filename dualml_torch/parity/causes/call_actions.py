@@ -15,7 +15,7 @@ from dualml_torch.parity.causes.functions import call_variant, transform
 from dualml_torch.parity.causes.layers import (
     check_recurrent_sizes,
     fit_to_shape,
-    pad_asymmetrically,
+    pad_input,
     shifted_loss,
     zero_state,
 )
@@ -147,11 +147,9 @@ class MutatedCall(MutationTarget):
         )
 
     def pad_input(self) -> Any:
-        """Run the convolution or pooling with padding that is unequal at the two sides of an axis,
-        in the way ``change.value``, see `pad_asymmetrically`."""
-        return pad_asymmetrically(
-            str(self.change.value), self.func, self.name, self.args, self.kwargs
-        )
+        """Run the convolution or pooling with other padding, in the way ``change.value``, see
+        `dualml_torch.parity.causes.layers.pad_input`."""
+        return pad_input(str(self.change.value), self.func, self.name, self.args, self.kwargs)
 
     def replace_call(self) -> Any:
         """Return the call's first tensor transformed by ``change.value``, as `transform` takes it;

@@ -138,15 +138,21 @@ def update_with_biased_variance(
     return result
 
 
-def pad_asymmetrically(
+#: Ways in which a convolution is padded with values of its input.
+PADDING_MODES = ("reflect", "replicate", "circular")
+
+
+def pad_input(
     way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Run a convolution or pooling with padding that differs between the two sides of an axis.
+    """Run a convolution or pooling with padding that differs between the two sides of an axis, or
+    with values of the input in place of zeros.
 
     Args:
         way: ``behind`` or ``before`` puts all padding at the end or the beginning. ``same`` pads as
             much as makes the output length input length / stride (of a transposed convolution input
-            length × stride), the odd element at the end, and ``same_before`` at the beginning. Any
+            length × stride), the odd element at the end, and ``same_before`` at the beginning.
+            ``reflect``, ``replicate`` and ``circular`` pad both sides as `functional.pad` does. Any
             other word means no padding. A transposed convolution is cropped: see `crop_transposed`.
     """
     bound = BoundCall(func, name, args, kwargs)
@@ -179,11 +185,15 @@ def pad_asymmetrically(
             )
         else:
             total = 2 * padding[at] if way in ("behind", "before") else 0
-        less = total // 2 if way.startswith("same") else 0
+        if way in PADDING_MODES:
+            total = 2 * padding[at]
+        less = total // 2 if way.startswith("same") or way in PADDING_MODES else 0
         pair = [less, total - less]
         amounts += pair[::-1] if way in ("same_before", "before") else pair
     fill = float("-inf") if name.startswith("max") else 0.0
-    bound.set_argument(first, functional.pad(x, amounts, value=fill))
+    mode = way if way in PADDING_MODES else "constant"
+    padded = functional.pad(x, amounts, mode, None if mode in PADDING_MODES else fill)
+    bound.set_argument(first, padded)
     bound.set_argument(
         "padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes
     )
