@@ -131,7 +131,7 @@ def test_ranks_without_samples_are_named(tmp_path: Path, words: Messages) -> Non
     none = {"assigned": [list(range(10)), [], []]}
     settings = {"empty": fake_partitions.arm("label_classes", "main", 3, **none)}
     run = load([fake_partitions.make_run(tmp_path, arms=["empty"], seeds=[0], settings=settings)])
-    told = {"en": "ranks 1 and 2: no samples", "zh": "进程 1 和 2 没有样本"}[words.lang]
+    told = {"en": "ranks 1 and 2: no samples", "zh": "rank 1 和 2 没有样本"}[words.lang]
     assert next(table(run, "partitions", words).cells)[2].note == told
     (figure,) = evidence_figures(run, "partitions", words)
     assert draw(figure).count(f">{words('value.no_samples')}<") == 2

@@ -185,7 +185,7 @@ def test_ranks_that_take_turns_have_no_speedup(folder: Path, pages: tuple[str, s
         assert [c.text for c in line[4:]] == ["–"] * 4
         assert line[4].note == words(
             "scaling.no_measurement",
-            values=("4 ranks on 2 cores" if lang == "en" else "4 个进程共用 2 个核心"),
+            values=("4 ranks on 2 cores" if lang == "en" else "4 个 rank 共用 2 个核心"),
         )
     title = words("topic.scaling")
     page = re.search(r'<section id="scaling">.*?</section>', html, re.S)
