@@ -1,0 +1,12 @@
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, inputs=6, hidden=10, classes=4):
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, hidden, 2, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(2 * hidden, classes)
+
+    def forward(self, x):
+        out, _ = self.lstm(x)
+        return self.fc(out[:, -1])
