@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ import pytest
 from dualml.common.errors import UserError
 from dualml.common.seeds import make_generator
 from dualml.common.words import Messages
+from dualml.course import paper
 from dualml.course.check import CheckResult, judge_requirements, passes_check
-from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
+from dualml.course.exercise import Answer, ExerciseCall, MachineFault, Requirement, Trouble
 from dualml.course.judge import Judgement, Status, judge
 from dualml.course.labs import find_exercise
 from dualml.course.paper import write_paper
 from dualml.course.rendering import result_lines, trouble_text
 from dualml.course.workspace import create_workspace, open_workspace
+from dualml.interface.cli import course as course_command
 from dualml.interface.cli.course import select_files, show_checked
 
 TORCH, MINDSPORE = find_exercise("optim_torch")[1], find_exercise("optim_ms")[1]
@@ -185,3 +188,16 @@ def test_a_report_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "w" / "report.md")
     with pytest.raises(UserError, match="pipe"):
         write_paper(open_workspace(tmp_path / "w"), [], Messages("en"))
+
+
+def test_a_report_that_the_machine_ends_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Path:
+        raise MachineFault("killed")
+
+    create_workspace("lab3", tmp_path / "w", "torch", "en", notebook=False)
+    monkeypatch.setattr(course_command, "check_files", lambda *_, **more: [])
+    monkeypatch.setattr(paper, "write_paper", fail)
+    with pytest.raises(UserError, match=r"report\.html is not written: killed"):
+        course_command.write_paper(tmp_path / "w", "en")

@@ -508,7 +508,8 @@ def test_results_beside_the_submissions_are_none(
 )
 def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -> None:
     said = pytest.raises(grade_command.UserError, match=f"optim_torch.py is not judged: {why}")
-    with said, grade_command.report_machine_faults(TORCH):
+    unjudged = f"{TORCH.name} is not judged"
+    with said, grade_command.report_machine_faults(unjudged):
         raise error
-    with pytest.raises(ZeroDivisionError), grade_command.report_machine_faults(TORCH):
+    with pytest.raises(ZeroDivisionError), grade_command.report_machine_faults(unjudged):
         raise ZeroDivisionError

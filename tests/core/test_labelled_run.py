@@ -48,6 +48,12 @@ early = []
 optimizer = { name = "adam", lr = 0.003 }
 batch_size = 20
 epochs = 2
+[arms.sharded]
+optimizer = { name = "adam", lr = 0.003 }
+batch_size = 20
+epochs = 2
+world_size = 2
+zero = 3
 [arms.two]
 optimizer = { name = "adam", lr = 0.003 }
 batch_size = 20

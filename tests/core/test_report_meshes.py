@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_splits
@@ -16,7 +17,7 @@ from dualml.common.words.numbers import quantity
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
 from dualml.parallel.split.shards import TensorShard
-from dualml.report.topics.meshes import layouts, planned_bytes
+from dualml.report.topics.meshes import findings, layouts, planned_bytes
 
 MESHES: dict[str, dict[str, Any]] = {
     "replicas": {"data": 4},
@@ -109,6 +110,30 @@ def test_the_ends_are_said(folder: Path, run: RunData) -> None:
     (figure,) = page_parts.evidence_figures(run, "meshes", Messages("en"))
     assert figure.panels[0] is not None
     assert list(figure.panels[0].y.names) == list(MESHES)
+
+
+def test_a_mesh_is_equal_only_if_it_is_on_every_backend() -> None:
+    said: list[tuple[Any, ...]] = []
+    notes: Any = SimpleNamespace(add=lambda key, *n, **more: said.append((key, more)))
+    split = SimpleNamespace(size=4, mesh="2 × 2")
+    every: Any = [
+        SimpleNamespace(
+            arm=arm,
+            backend=backend,
+            verdict=verdict,
+            split=split,
+            fullest_rank=None,
+            max_planned_bytes=None,
+        )
+        for arm, backend, verdict in (
+            ("a", "torch", "different"),
+            ("a", "mindspore", "equal"),
+            ("b", "torch", "equal"),
+            ("b", "mindspore", "equal"),
+        )
+    ]
+    findings(notes, None, every)  # type: ignore[arg-type]
+    assert said == [("equal", {"k": 1, "n": 2, "ranks": 4})]
 
 
 def test_two_meshes_are_no_comparison(tmp_path: Path) -> None:

@@ -136,12 +136,13 @@ def check_files(
             )
             continue
         said = words("course.checking", file=file.name)
-        with report_machine_faults(file):
+        with report_machine_faults(f"{file.name} is not judged"):
             around = find_isolation(file.backend)
         if not around.walls and not told:
             complain(words("course.no_walls", why=around.why))
             told = True
-        with show_activity(said, quiet=quiet) as update, report_machine_faults(file):
+        unjudged = f"{file.name} is not judged"
+        with show_activity(said, quiet=quiet) as update, report_machine_faults(unjudged):
             checked = check_file(
                 file,
                 workspace.path / file.name,
@@ -156,9 +157,10 @@ def check_files(
 
 
 @contextlib.contextmanager
-def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
+def report_machine_faults(failure: str) -> Iterator[None]:
     """Raise `UserError` instead of an error inside the block that is a fault of the machine, such
-    as a full disk, and say that ``file`` could not be checked because of it; other errors pass."""
+    as a full disk, and begin its message with ``failure``, what was not done because of it; other
+    errors pass."""
     from dualml.course.faults import kind_of_fault
 
     try:
@@ -168,7 +170,7 @@ def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
             raise
         why = getattr(error, "strerror", None) or str(error) or "no memory is left"
         raise UserError(
-            f"{file.name} is not judged: {why}; the machine is at fault, not the file: try again"
+            f"{failure}: {why}; the machine is at fault, not the file: try again"
         ) from error
 
 
@@ -260,5 +262,6 @@ def write_paper(folder: Path, lang: str | None) -> Path:
     words = Messages(lang or workspace.settings.lang)
     seed = secrets.randbelow(2**31)
     checked = list(check_files(workspace, select_files(workspace, []), seed, words, quiet=False))
-    with show_activity(words("course.rendering")) as update:
+    rendering = show_activity(words("course.rendering"))
+    with rendering as update, report_machine_faults("report.html is not written"):
         return write_paper(workspace, checked, words, update)

@@ -128,7 +128,7 @@ def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messag
     if unisolated:
         return Isolation("none", "as asked for")
     for file in files:
-        with report_machine_faults(file):
+        with report_machine_faults(f"{file.name} is not judged"):
             around = find_isolation(file.backend)
         if around.why == f"{SWITCH}=none":
             raise UserError(

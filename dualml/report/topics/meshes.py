@@ -163,10 +163,11 @@ def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[
 def findings(notes: Notes, run: RunData, every: Sequence[Layout]) -> None:
     """Add how many layouts equal the whole model, and which hold and send the fewest and the most
     bytes."""
-    equal = {x.arm: x.verdict for x in every if x.verdict}
-    if equal:
-        n, k = len(equal), sum(v == "equal" for v in equal.values())
-        notes.add("equal", n, k=k, n=n, ranks=every[0].split.size)
+    judged = [x for x in every if x.verdict]
+    if judged:
+        unequal = {x.arm for x in judged if x.verdict != "equal"}  # on any backend
+        n = len({x.arm for x in judged})
+        notes.add("equal", n, k=n - len(unequal), n=n, ranks=every[0].split.size)
     for backend in dict.fromkeys(x.backend for x in every):
         own = [x for x in every if x.backend == backend]
         held = {str(x.split.mesh): total_bytes(x.fullest_rank) for x in own if x.fullest_rank}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,17 @@ class BestCheckpoint:
         self.facts: dict[str, Any] = {}
         self.pending_weights: Arrays | None = None
 
-    def update(
-        self, step: int, validation: Score, test: Score, weights: Callable[[], Arrays]
-    ) -> None:
-        """Keep the weights after update ``step`` if their validation loss is smaller than any
-        before; a loss that is NaN never is. ``weights`` returns them, and is called only then.
+    def is_improved_by(self, validation: Score) -> bool:
+        """Return whether a score's loss is smaller than any before; NaN never is."""
+        return validation.loss < self.facts.get("validation_loss", math.inf)
+
+    def update(self, step: int, validation: Score, test: Score, weights: Arrays) -> None:
+        """Keep the weights after update ``step``, for which `is_improved_by` is true.
 
         The test set is scored at every evaluation, so that the reported test score belongs to the
         kept weights; it takes no part in the choice.
         """
-        if not validation.loss < self.facts.get("validation_loss", math.inf):
-            return
-        self.pending_weights = weights()
+        self.pending_weights = weights
         facts = {
             "step": step,
             "validation_loss": validation.loss,

@@ -109,6 +109,10 @@ class SingleRank:
         taken place, does not matter here."""
         return self.trainer.is_resumable and seconds > every
 
+    def share_decision(self, decision: bool) -> bool:
+        """Return ``decision`` of rank 0; with a single rank its own."""
+        return decision
+
     def all_agree(self, step: int) -> bool:
         """Return whether all ranks can resume after the same ``step``: True for a single one."""
         return True
@@ -199,9 +203,12 @@ class MultiRank(SingleRank):
         where the trial cannot be resumed."""
         if not has_evaluated or not self.trainer.is_resumable:
             return False  # evaluations come at the same updates on all ranks
-        # Clocks differ between ranks: rank 0's decides.
-        due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
-        return bool(self.comm.numpy(due)[0])
+        return self.share_decision(seconds > every)  # clocks differ between ranks
+
+    def share_decision(self, decision: bool) -> bool:
+        """Return rank 0's decision on all ranks, which all call it."""
+        shared = self.comm.broadcast(self.comm.tensor(np.array([decision], np.int64)))
+        return bool(self.comm.numpy(shared)[0])
 
     def all_agree(self, step: int) -> bool:
         """Return whether all ranks pass the same ``step``; all ranks call it."""

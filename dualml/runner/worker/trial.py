@@ -403,11 +403,14 @@ class TrialRunner(TrialSetup):
     def validate(self, step: int, test: Score | None) -> Score | None:
         """Evaluate on the validation set and return the score, None where there is no such set or
         the rank does not take part; rank 0 keeps the weights with the smallest loss, as they are
-        evaluated."""
+        evaluated. All ranks call it."""
         if (samples := self.samples.validation) is None:
             return None
         index = np.arange(len(samples[1]))
         score = self.ranks.score(*samples, index, self.samples.classes)
-        if score is not None and test is not None and self.ranks.rank == 0:
-            self.best.update(step, score, test, self.training.weights)
+        decides = score is not None and self.ranks.rank == 0 and self.best.is_improved_by(score)
+        if self.ranks.share_decision(decides):
+            weights = self.training.weights()  # of all ranks, which may each hold a part
+            if score is not None and test is not None and self.ranks.rank == 0:
+                self.best.update(step, score, test, weights)
         return score
