@@ -91,9 +91,9 @@ class MindSporeBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """Make the MindSpore training method ``name`` (`dualml.experiment.methods`) for this rank
-        of ``comm``, None for a single process; raise `Unsupported` if MindSpore does not have it,
-        it does not run here, or ``config`` is neither None nor empty."""
+        """Make the MindSpore training method ``name`` (`dualml.experiment.methods`); all ranks of
+        ``comm``, None for a single process, call it. Raise `Unsupported` if MindSpore does not have
+        it, it does not run here, or ``config`` is neither None nor empty."""
         from dualml_ms.experiment.methods import make_method
 
         return make_method(name, recipe, comm, config)

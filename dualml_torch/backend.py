@@ -95,7 +95,8 @@ class TorchBackend(
         comm: Communicator,
     ) -> TorchPlacedStage:
         """Make a stage whose segments lie on the named devices, one name per segment, see
-        `TorchPlacedStage`; this backend's own device is not used."""
+        `TorchPlacedStage`; all processes of ``comm`` call it. This backend's own device is not
+        used."""
         return TorchPlacedStage(segments, recipe, devices, comm)
 
     def method(
@@ -105,8 +106,9 @@ class TorchBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """Make the training method ``name`` on this device; ``comm`` is None for a single process,
-        ``config`` is the user's own configuration of the method's engine."""
+        """Make the training method ``name`` on this device; all ranks of ``comm``, None for a
+        single process, call it. ``config`` is the user's own configuration of the method's
+        engine."""
         from dualml_torch.experiment.methods import make_method
 
         return make_method(name, recipe, self.device, comm, config)

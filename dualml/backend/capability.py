@@ -64,7 +64,7 @@ class SupportsCapabilities:
 
 class ActivationCapture(Capability):
     """Shows the model's input and activations without computing a gradient; needed by ranks that
-    share a batch and by the finder."""
+    share a batch and by the finder. Ranks that share a model call its methods together."""
 
     description = "show what its model is given and what the layers make of it"
 
@@ -247,12 +247,16 @@ class MemoryReport(Capability):
 
     @abstractmethod
     def measure_memory(self, batch: Any = None) -> MemoryUsage:
-        """Count the bytes held after an update. Counting changes nothing, sends no message and
-        draws no random number.
+        """Return the bytes that this rank holds after an update.
+
+        Counting changes nothing, sends no message and draws no random number, with one exception:
+        an engine's method makes an update with ``batch``. All ranks call it then, and load the
+        weights anew after it.
 
         Args:
-            batch: as for `Training.step`; the activations of its forward pass are counted too. None
-                leaves them out.
+            batch: as for `Training.step`; the activations of its first chunk are counted too, where
+                the framework shows them. None leaves them out. A `Stage` ignores it and counts
+                none; a split model ignores it and reports the peak of its last count.
         """
 
 

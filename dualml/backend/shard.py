@@ -90,7 +90,7 @@ class FlatParameterStorage(Capability):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Replace the parameters by views into new zero-filled vectors of the layout ``weights``,
         and accumulate gradients in vectors of the layout ``gradients``; return both. The stage's
-        own optimizer is discarded.
+        own optimizer is discarded, so `Stage.update` must not be called any more.
 
         Raises:
             Unsupported: this backend does not store numbers of that type.

@@ -27,8 +27,9 @@ class BatchTrace:
     Attributes:
         data: SHA-256 of the batch as the framework holds it (`batch_digest`).
         activations: layer name → output of that layer for the probe samples.
-        loss: mean loss over the batch.
-        gradients: canonical parameter name → gradient of the mean loss.
+        loss: mean loss over the batch; 0 where ranks combine gradients, or an engine trains.
+        gradients: canonical parameter name → gradient of the mean loss; empty where an engine
+            trains.
     """
 
     data: str
@@ -42,7 +43,9 @@ class Training(SupportsCapabilities, ABC):
     """A model, its optimizer and its training data on one device: what a trial trains.
 
     Arrays of parameters, gradients and state have the parameter's shape and canonical name. A
-    ``batch`` is the indices of training samples, int64 (B,).
+    ``batch`` is the indices of training samples, int64 (B,). Where ranks share a model (split,
+    sharded, or driven by an engine), each has its own training, and all of them call the same
+    methods in the same order unless the subclass says otherwise.
 
     Attributes:
         step_count: updates so far; the dropout masks are those of the next update.
@@ -55,7 +58,8 @@ class Training(SupportsCapabilities, ABC):
     @abstractmethod
     def step(self, batch: Array, step: int) -> Any:
         """Run one update on the fast path, compiled or fused, without synchronising with the
-        device.
+        device. Copies of a model on several ranks are not combined here, except by an engine; see
+        `GradientAccess`.
 
         Args:
             batch: indices of training samples, int64 (B,); batches larger than `TrainingSpec.chunk`
@@ -65,7 +69,7 @@ class Training(SupportsCapabilities, ABC):
         Returns:
             The mean loss of the batch before the update, in a form that only
             `Backend.materialize_losses` understands (the framework's lazy scalar, or one per chunk
-            with its weight).
+            with its weight); for a split model, only its own ``materialize_losses``.
         """
 
     def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
@@ -85,13 +89,14 @@ class Training(SupportsCapabilities, ABC):
 
     @abstractmethod
     def weights(self) -> Arrays:
-        """Return canonical name → copy of each parameter and buffer, in the order of
-        `ModelSpec.tensors`."""
+        """Return canonical name → copy of each parameter and buffer, whole, in the order of
+        `ModelSpec.tensors`. All ranks that share a model call it."""
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
         """Return the optimizer state: state key (``exp_avg``) → canonical name → copy; the loss
-        scaler's state (`scaler_state`) is included."""
+        scaler's state (`scaler_state`) and carried hidden states are included. All ranks that share
+        a model call it; an engine that shards the state does not show it."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
@@ -110,7 +115,7 @@ class Training(SupportsCapabilities, ABC):
 
     def trainable_weights(self) -> Arrays:
         """Return copies of the arrays that the optimizer changes: `weights` without running
-        statistics."""
+        statistics. All ranks that share a model call it."""
         running = self.running_statistics()
         return {name: w for name, w in self.weights().items() if name not in running}
 
@@ -143,13 +148,14 @@ class Training(SupportsCapabilities, ABC):
         return 1.0 if self.scaler is None else self.scaler.scale
 
     def unscale_gradients(self, gradients: Mapping[str, Array]) -> Arrays:
-        """Return the gradients that the next update uses, from ``gradients`` of the scaled loss; a
-        shallow copy without a loss scaler."""
+        """Return the gradients that the next update uses, from ``gradients`` of the scaled loss:
+        all zeros if one is not finite; a shallow copy without a loss scaler."""
         return dict(gradients) if self.scaler is None else self.scaler.unscale_gradients(gradients)
 
     def should_step(self, finite: bool) -> bool:
         """Return whether the update is applied, given whether all its gradients are finite, and let
-        the loss scaler adjust its scale. Without a scaler every update is applied."""
+        the loss scaler adjust its scale, or raise `TrialError` after too many skipped ones. Without
+        a scaler every update is applied. Call it once per update, on every rank."""
         return self.scaler is None or self.scaler.should_step(finite)
 
     def applied_steps(self, step: int) -> int:

@@ -74,7 +74,8 @@ class TensorOnDisk:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def read(self) -> NDArray[Any]:
-        """Read the tensor as an array of its shape. Changing the array does not change the file.
+        """Read the tensor as an array of its shape. Changing the array does not change the file;
+        a large one is mapped, see `read_array`, so that the file may not change while it is used.
 
         Raises:
             OSError: the file cannot be read.
@@ -219,7 +220,8 @@ class TensorFileWriter:
 
     Args:
         path: name of the finished file.
-        reserve: bytes for the header; if it needs more, `finish` copies the file.
+        reserve: bytes for the header; if it needs more, `finish` moves all tensors within the file,
+            and large arrays that were read before, which are mapped, may not be used any more.
         metadata: texts for the header.
 
     Raises:

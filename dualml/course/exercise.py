@@ -155,8 +155,8 @@ class Requirement:
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first difference in an answer, and the mistakes that it shows by itself, if
-        need be with their places; None if the answer is right."""
+        """Return the first difference in an answer without trouble, and the mistakes that it shows
+        by itself, if need be with their places; None if the answer is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         return None if wrong is None else (wrong, ())
 

@@ -77,6 +77,7 @@ def write_paper(
 
     Raises:
         UserError: ``report.md`` cannot be read, or one of its parts 3 to 5 is missing.
+        MachineFault: the machine is at fault, not the student's code.
     """
     source = workspace.path / REPORT
     try:

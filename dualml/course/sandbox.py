@@ -111,7 +111,7 @@ class Sandbox:
     ) -> dict[int, Answer]:
         """Run calls until one of them ends the processes, the ``deadline`` has passed or the check
         is cancelled; keep rank 0's output in ``printed``, and return their answers by index. If the
-        file cannot be loaded, this is the answer to every call, and no output is kept."""
+        file cannot be loaded, this is the answer to every call, and ``done`` is not called."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.send(self.job(calls, ranks), self.files)

@@ -149,7 +149,7 @@ class FolderCommunicator(RestrictedCommunicator):
     """A communicator whose collectives bring the files of a shared folder to the other ranks.
 
     Attributes:
-        waits: number of collectives since the folder's `SharedFolder.begin` that made ranks wait.
+        waits: number of collectives that made ranks wait; `SharedFolder.begin` does not reset it.
     """
 
     def __init__(self, comm: Any, allowed: Sequence[str], folder: SharedFolder) -> None:

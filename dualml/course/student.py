@@ -199,8 +199,8 @@ class Student:
 
 
 def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
-    """Connect the framework's own communicator of this rank, which needs a process without
-    isolation."""
+    """Connect the framework's own communicator of this rank with those of all ranks, which call
+    this together; it needs a process without isolation."""
     from dualml.algorithms.communicator import FileStore, RankContext
     from dualml.backend import ProcessGroups, backends
 

@@ -85,7 +85,8 @@ class BatchSampler:
 
     Attributes:
         per_epoch: number of updates of an epoch.
-        ranks: number of ranks over which an update's samples are divided.
+        ranks: number of parts into which an update's samples are divided: that of ranks, or of
+            the ranks of a partition (`Arm.dealt_to`) on which one rank trains alone.
     """
 
     def __init__(self, course: Callable[[int], EpochBatches]) -> None:

@@ -103,7 +103,8 @@ class Plan:
 
     def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:
         """Return the sampler of an arm's batches with a seed: of its partition if it has one, of
-        streams for a stateful model, else of the samples' planned order."""
+        streams for a stateful model, else of the samples' planned order. With a partition, a single
+        rank has one part per rank of the partition (`Arm.dealt_to`)."""
         key, ranks, size = partition_key(arm, seed), arm.partition_rank_count, arm.batch_size
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size

@@ -103,7 +103,8 @@ class SessionClient(Protocol):
         ``places`` it is the end of the run."""
 
     def trial_folders(self, announced: Announcement) -> list[Path]:
-        """Return this rank's folders of the session's trials."""
+        """Return this rank's folders of the session's trials, with the files that it needs; they
+        may have to be fetched first."""
 
     def worker_environ(self, announced: Announcement) -> Mapping[str, str]:
         """Return the variables that the rank's worker needs before it imports the framework."""
@@ -117,7 +118,8 @@ class SessionClient(Protocol):
         """Report to rank 0 how this rank's part failed."""
 
     def finish_session(self, folders: list[Path]) -> None:
-        """Finish a session, however it ended."""
+        """Finish a session, however it ended: bring what this rank wrote into ``folders``, those of
+        `trial_folders`, to rank 0, if it does not see them and is to have them."""
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,8 @@ class LauncherProcess:
 
 
 class LaunchedRank:
-    """One rank of a `LauncherProcess`, with the interface of a process in
-    `dualml.launch.process`."""
+    """One rank of a `LauncherProcess`, which is started as a `Launch` is, and is then a process
+    like those of `dualml.launch.process` itself; ``pid`` is the launcher's."""
 
     stdin = None
 

@@ -80,7 +80,8 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 class ForkedProcess:
-    """A process forked by a `ForkServer`, with the interface of `subprocess.Popen`."""
+    """A process forked by a `ForkServer`, with ``pid``, ``stdin``, ``stdout`` and `wait` as of
+    `subprocess.Popen`."""
 
     def __init__(self, server: ForkServer, pid: int, stdin: Any, stdout: Any) -> None:
         self.server, self.pid, self.stdin, self.stdout = server, pid, stdin, stdout

@@ -48,7 +48,8 @@ class ConnectedRank:
 
 @dataclass
 class RankServer:
-    """Server for the ranks of a run on other machines.
+    """Server for the ranks of a run on other machines; it listens from its construction on, and
+    serves from `open` on.
 
     Args:
         host, port: where it listens; port 0 takes any free one.
@@ -61,6 +62,9 @@ class RankServer:
         connected: rank → what is known of each rank that ever connected, also of lost ones.
         lost: rank → why it is lost.
         refused: reasons of refusals.
+
+    Raises:
+        UserError: this machine cannot listen at ``host`` and ``port``.
     """
 
     host: str
@@ -214,7 +218,7 @@ class RankServer:
 
         Raises:
             UserError: ranks did not connect within ``seconds`` (the text names them and the last
-                refusal), ``ended`` returned a reason, or a rank is lost already.
+                refusal), or, before all had, ``ended`` returned a reason or a rank was lost.
         """
         end, told, refused = time.monotonic() + seconds, list[int](), 0
         with self.changed:

@@ -48,8 +48,9 @@ class GroupResult:
     """The result of a group of ranks.
 
     Attributes:
-        code: exit code of the rank at fault; 0 if all ended well.
-        reason: why the watchdog ended them; None if it did not.
+        code: exit code of the rank at fault, −1 if it has none, as where the watchdog ended them; 0
+            if all ended well, or were abandoned before one failed.
+        reason: why the watchdog ended them, or that a rank did not end by itself; else None.
         rank: the rank at fault, or the first one if there is none.
         results: rank → its last event ``{"event": "result", …}``.
     """

@@ -77,7 +77,8 @@ def share_cores(
         info: the backend.
         options: of the run: the threads of one rank, and how busy each core was.
         environ: variables of the backend's processes for that many threads.
-        is_external: whether somebody else has started the other ranks; then none is pinned.
+        is_external: whether somebody else has started the other ranks; then none is pinned, unless
+            the arm has its own number of cores.
     """
     several = arm.world_size > 1 and info.ranks == "processes"
     threads = arm.cores or options.threads

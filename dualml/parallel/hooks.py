@@ -95,8 +95,8 @@ class TrainerHooks:
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Hook of forward and backward, where `makes_updates`: return this rank's lazy mean loss of
-        the samples ``part`` and ``factor`` times their mean gradient, one tensor per bucket. The
-        base class raises `NotImplementedError`."""
+        the samples ``part`` and their mean gradient times ``factor`` and the loss scale, one tensor
+        per bucket. The base class raises `NotImplementedError`."""
         raise NotImplementedError
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
@@ -184,12 +184,13 @@ class TrainerHooks:
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
         """Hook: provide the model as it is to be evaluated inside the block, then restore this
-        rank's own and wait for all ranks."""
+        rank's own and wait for all ranks; do nothing here."""
         yield
 
     def evaluate_by_engine(self, x: Array, y: Array) -> Array | None:
-        """Hook: evaluate by the model's own means on all ranks; return one row of label, predicted
-        class and loss for each sample that any rank tested, None where dualml evaluates."""
+        """Hook: evaluate all samples ``x`` with labels ``y`` by the model's own means on all ranks,
+        which all call it; return one row of label, predicted class and mean loss of its evaluation
+        batch for each sample that any rank tested, None where dualml evaluates, as here."""
         return None
 
     def finish_training(self) -> None:

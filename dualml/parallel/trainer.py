@@ -21,16 +21,18 @@ from dualml.parallel.hooks import TrainerHooks
 
 
 class Trainer(TrainerHooks):
-    """Trains a model on one rank; a subclass fills hooks and overrides nothing of what is here."""
+    """Trains a model on one rank; a subclass fills hooks and overrides nothing of what is here. All
+    ranks call the same methods in the same order."""
 
     def step(self, batch: Batch, step: int) -> tuple[Any, float]:
         """Make update ``step``; return this rank's lazy loss, None without samples, and the share
-        of the batch that it is the mean of."""
+        of the batch that it is the mean of; for a split model what the model's own `step` returns,
+        and 1."""
         return self.run_steps([batch], step)[0]
 
     def run_steps(self, batches: Sequence[Batch], first: int) -> list[tuple[Any, float]]:
         """Make one update for each of the ``batches``, numbered from ``first``; return for each
-        (this rank's lazy loss, share of the batch that it is the mean of)."""
+        (this rank's lazy loss, share of the batch that it is the mean of), as `step` does."""
         if self.makes_updates:
             return [
                 self.make_update(batch, step) for step, batch in enumerate(batches, start=first)
@@ -85,7 +87,7 @@ class Trainer(TrainerHooks):
 
     def state(self) -> dict[str, Arrays]:
         """Return everything but the weights that an update depends on: the optimizer state, and
-        what the strategy keeps itself."""
+        what the strategy keeps itself. Ranks that share a model call it together."""
         return {**self.model.state(), **self.own_state()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
@@ -107,20 +109,25 @@ class Trainer(TrainerHooks):
         return BatchTrace(*self.capture_forward(batch, probe), 0.0, gradients)
 
     def capture_forward(self, batch: Batch, probe: Array) -> tuple[str, Arrays]:
-        """Run this rank's model on the samples ``probe`` without an update; return the SHA-256 of
-        the whole batch and the activations by layer. Raise `Unsupported` if the model cannot."""
+        """Run the model on the samples ``probe`` without an update, together with the ranks that
+        share it; return the SHA-256 of the whole batch and the whole activations by layer. Raise
+        `Unsupported` if the model cannot."""
         model = self.model.require_capability(ActivationCapture)
         return model.capture_forward(join_parts(batch), probe)
 
     def fetch_batch(self, batch: Batch) -> tuple[Array, Array]:
         """Return the samples and labels of this rank's part of ``batch`` as the model receives
-        them. Raise `Unsupported` if the model cannot."""
+        them; for a split model those of the whole batch, on every rank, which all call it. Raise
+        `Unsupported` if the model cannot."""
         model = self.model.require_capability(ActivationCapture)
         return model.fetch_batch(self.local_batch(batch)[0])
 
     def measure_memory(self, batch: Batch | None = None) -> MemoryUsage:
         """Return the bytes that this rank holds after an update, with the activations of its part
-        of ``batch``: 0 if that part is empty, None without a batch.
+        of ``batch``: 0 if that part is empty, None without a batch or where they are not seen.
+
+        A split model ignores ``batch`` and reports its last count. An engine's method may make
+        an update with ``batch``: all ranks call it, and load the weights anew after it.
 
         Raises:
             Unsupported: the model cannot count its bytes.

@@ -12,8 +12,8 @@ from dualml.report.columns import VERDICT_TONES
 
 def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
     """Return tone and sentences: which arms are equal between the frameworks and which differ, then
-    how many arms with several ranks, split models, recomputation or offloading are equal to their
-    baseline. The tone is that of the worst verdict."""
+    how many comparisons with the baseline (per arm, backend and seed) of several ranks, split
+    models, recomputation and offloading are equal. The tone is that of the worst verdict."""
     worst, sentence = _frameworks(run, words)
     if not run.judged:
         return VERDICT_TONES[worst] if worst else "muted", sentence

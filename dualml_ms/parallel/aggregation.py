@@ -151,8 +151,8 @@ class MindSporeGradientBuckets:
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
         """Return the lazy mean loss and the share of each chunk of the samples ``batch``, and their
-        gradient times ``factor`` and the loss scale, one 1-D tensor per bucket; nothing is sent.
-        For an empty batch: None, and zeros."""
+        gradient times ``factor`` and the loss scale, which `update` divides out again, one 1-D
+        tensor per bucket; nothing is sent. For an empty batch: None, and zeros."""
         if not len(batch):
             sums = [sum(self.sizes[n] for n in names) for names in self.layout]
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
@@ -165,8 +165,8 @@ class MindSporeGradientBuckets:
         return losses, list(total)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
-        """Make update ``step`` with these gradients, one 1-D tensor per bucket; with a scaled loss
-        only if all are finite."""
+        """Make update ``step`` with these gradients, one 1-D tensor per bucket, divided by the loss
+        scale; a loss scaler skips it if one is not finite."""
         self.training.update(step, self._finite, self._update, *gradients)
         self.training.step_count = step
 

@@ -106,8 +106,8 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
         """Compute the gradients of the samples ``batch`` and sum them over the ranks, each times
-        its own ``factor`` and the loss scale. All ranks call it; one with an empty batch adds
-        zeros.
+        its own ``factor`` and the loss scale, which `update` divides out again. All ranks call it;
+        one with an empty batch adds zeros.
 
         Returns:
             The lazy mean loss and share of each chunk of this rank, None for an empty batch; and
@@ -135,8 +135,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
-        """Make update ``step``, with a scaled loss only if all sums are finite; ``gradients`` other
-        than the sums themselves are first copied into them."""
+        """Make update ``step`` with the sums divided by the loss scale; a loss scaler skips it if
+        one is not finite. ``gradients`` other than the sums themselves are first copied into
+        them."""
         for own, gradient in zip(self.sums, gradients, strict=True):
             if gradient is not own:
                 ops.assign(own, gradient.reshape(own.shape))

@@ -33,6 +33,6 @@ class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel
         return MindSporeGradientBuckets(self, layout)
 
     def make_framework_buckets(self, comm: Communicator) -> MindSporeDataParallel:
-        """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``; raise
-        `Unsupported` for a single rank."""
+        """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``, which all
+        call it; raise `Unsupported` for a single rank."""
         return MindSporeDataParallel(self, comm)

@@ -78,8 +78,9 @@ class TorchTraining(
         return Implementation("native", str(self.network.low_dtype))
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
-        """Make update ``step`` with the gradients of all chunks of ``batch``; return each chunk's
-        mean loss before it, 0-dim on the device, and its share of the batch."""
+        """Make update ``step`` with the gradients of all chunks of ``batch``, unless a loss scaler
+        skips it; return each chunk's mean loss before it, 0-dim on the device, and its share of the
+        batch."""
         self.zero_grad()
         losses = []
         for part, share in split_into_chunks(batch, self.recipe.chunk):

@@ -88,8 +88,9 @@ class Training:
         return {n: t.detach().numpy().copy() for n, t in self.model.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
-        """Return copies of the values, the momentum, the learning rate, and the numbers of the
-        samples that the generator draws next."""
+        """Return copies of the `values`, the momentum (``momentum/NAME``), the learning rate
+        (``rate``), and the numbers of the samples of the next four batches (``draws``); the
+        generator does not advance."""
         copied = torch.Generator()
         copied.set_state(self.generator.get_state())
         params = self.optimizer.param_groups[0]["params"]

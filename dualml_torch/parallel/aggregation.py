@@ -41,9 +41,10 @@ class TorchGradientBuckets:
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        """Compute ``factor`` times the mean gradient of ``batch``, times the loss scale, into the
-        buckets, zeros for an empty batch; return pairs of a chunk's detached mean loss and share,
-        None for an empty batch, and the buckets."""
+        """Compute ``factor`` times the mean gradient of ``batch``, times the loss scale, which
+        `update` divides out again, into the buckets, zeros for an empty batch; nothing is sent.
+        Return pairs of a chunk's detached mean loss and share, None for an empty batch, and the
+        buckets."""
         losses = self._backward(batch, factor)
         for bucket in range(len(self.buckets)):
             self._fill_bucket(bucket)
@@ -78,8 +79,9 @@ class TorchGradientBuckets:
 
     def update(self, gradients: Sequence[torch.Tensor], step: int) -> None:
         """Copy ``gradients``, one flat tensor per bucket, into the buckets, unless they are the
-        buckets, and make update ``step``. They count only where each ``grad`` is a view of its
-        bucket, after `gradient`."""
+        buckets, and make update ``step`` with them divided by the loss scale; a loss scaler skips
+        it if one is not finite. They count only where each ``grad`` is a view of its bucket, after
+        `gradient`."""
         for bucket, gradient in zip(self.buckets, gradients, strict=True):
             if gradient is not bucket:
                 bucket.copy_(gradient)

@@ -46,10 +46,10 @@ class TorchDataParallel(TorchGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        """Compute ``factor`` times the gradient of ``batch``, times the loss scale, which DDP sums
-        over the ranks in the last chunk; return pairs of a chunk's detached mean loss and share,
-        None for an empty batch, which contributes zeros, and each ``grad`` as a flat view. All
-        ranks call it."""
+        """Compute ``factor`` times the gradient of ``batch``, times the loss scale, which `update`
+        divides out again; DDP sums it over the ranks in the last chunk. Return pairs of a chunk's
+        detached mean loss and share on this rank, None for an empty batch, which contributes zeros,
+        and each ``grad`` as a flat view. All ranks call it."""
         own = self.training.parameters.values()
         self.training.zero_grad()
         losses = None

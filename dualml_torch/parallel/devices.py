@@ -63,7 +63,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
 
     Args:
         names: devices of the segments, by the names of `dualml.backend.devices`.
-        comm: communicator of the processes that each have the whole model.
+        comm: communicator of the processes that each have the whole model; all of them make the
+            stage at the same time, because `DistributedDataParallel` first compares their models.
     """
 
     transfers_by = "torch.Tensor.to"

@@ -45,10 +45,10 @@ class TorchReducingBuckets(TorchGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        """Compute ``factor`` times the gradient of ``batch``, times the loss scale, and send each
-        bucket once it is complete; return pairs of a chunk's detached mean loss and share, None for
-        an empty batch, and the buckets, which are sums only after `wait_reduction`. All ranks call
-        it."""
+        """Compute ``factor`` times the gradient of ``batch``, times the loss scale, which `update`
+        divides out again, and send each bucket once it is complete; return pairs of a chunk's
+        detached mean loss and share, None for an empty batch, and the buckets, which are sums only
+        after `wait_reduction`. All ranks call it."""
         self.wait_reduction(self.buckets)  # unfinished work still reads and writes the buckets
         # A hook is called once per chunk.
         times = len(split_into_chunks(batch, self.training.recipe.chunk))

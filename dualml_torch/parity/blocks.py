@@ -214,7 +214,8 @@ class BlockAccess:
         self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
     ) -> tuple[Any, dict[str, Any]]:
         """Make a forward and a backward pass of the whole model; return ``loss(outputs, targets)``,
-        and the ``.grad`` of the trained parameters that have memory, by name, zeros for None."""
+        and the ``.grad`` of the trained parameters that have memory, by name, zeros for None; it
+        adds up over calls until `load` replaces the parameters."""
         value = loss(self.model(*inputs), targets)
         value.backward()
         return value, {

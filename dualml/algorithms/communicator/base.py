@@ -143,8 +143,8 @@ class Communicator(PointToPoint):
             like: gives the shape and type on every rank; its content is ignored.
 
         Raises:
-            CommunicationError: there are not n parts on rank ``root``, or an unsupported type or
-                root.
+            CommunicationError: on rank ``root`` alone, there are not n parts, and the others wait;
+                on every rank, an unsupported type or root.
         """
         if self.rank == root and (parts is None or len(parts) != self.size):
             count = None if parts is None else len(parts)

@@ -181,7 +181,8 @@ class CommEngine(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 - threads have nothing to leave
-        """Leave the process group and release its resources; this default does nothing."""
+        """Leave the process group and release its resources; all ranks call it, as an engine may
+        wait for them. This default does nothing."""
 
     # --- counters ---------------------------------------------------------------------------------
 

@@ -126,8 +126,8 @@ class ThreadCommunicator(Communicator):
         return x
 
     def count_sent_bytes(self) -> int | None:
-        """Return the bytes that this rank has sent by `exchange`, in all groups; tagged messages
-        are not counted."""
+        """Return the bytes that this rank has sent in all groups, those of composed collectives
+        included; messages with a tag are not counted."""
         return self.switchboard.bytes_sent[self.ranks[self.rank]]
 
     def synchronize(self) -> None:

@@ -223,7 +223,7 @@ def train_epoch(
         options: ``epochs``, ``micro_batches``, and in ``hyper`` ``lr``, ``max_norm`` and ``k``, the
             micro-batches of an update.
         ranks: each rank's ``p/NAME``, ``x/EPOCH/I`` and ``y/EPOCH/I`` (I from 1), and
-            ``stale/NAME`` if gradients are left from before.
+            ``stale/NAME`` if gradients are left from before, which only mistakes add.
     """
     h, states = options["hyper"], []
     for own in ranks:

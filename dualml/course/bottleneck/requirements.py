@@ -106,7 +106,7 @@ class DiagnoseRequirement(ComputedRequirement):
         return [ExerciseCall("diagnose", self.target, {"tables": len(tables)}, [arrays])]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute ``kinds`` and ``ranks`` of all tables."""
+        """Compute ``kinds`` and ``ranks``, arrays over all tables, for the one rank."""
         tables = (call.arrays[0][str(i)] for i in range(call.options["tables"]))
         found = [rules.diagnose(table, flags) for table in tables]
         kinds = np.array([KINDS.index(kind) for kind, _ in found], number)
@@ -136,7 +136,7 @@ def draw_table(
     draw: Draw, ranks: int, compute: float, transfer: float, more: float, longer: float
 ) -> Any:
     """Draw a table of times (ranks, 3), the seconds of computing, sending and waiting, with one
-    random slow rank.
+    random slow rank; if its link is the reason, the next rank computes longest.
 
     Args:
         compute, transfer: usual seconds of computing and of sending.
@@ -189,7 +189,8 @@ class BalancedStepRequirement(ComputedRequirement):
         return ExerciseCall("balanced", self.target, options, [dict(arrays) for _ in range(ranks)])
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute parameters and rows after every update, in the dtype ``number``."""
+        """Compute each rank's parameters and rows after every update, in the dtype
+        ``number``."""
         with np.errstate(all="ignore"):
             return rules.balanced_training(call.options, call.arrays, flags, number)
 

@@ -65,8 +65,8 @@ class CheckpointRequirement(ComputedRequirement):
         return [make_call(draw, self.target, RANKS)]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the results that count in the dtype ``number``, with the typical mistakes named
-        in ``flags``."""
+        """Compute each rank's results that count in the dtype ``number``, with the typical mistakes
+        named in ``flags``."""
         return [
             {key: a for key, a in own.items() if key.startswith(ASPECTS[self.aspect])}
             for own in train_and_resume(call.options, call.arrays, flags, number)

@@ -66,7 +66,7 @@ def refused_result(
     request: GradingRequest, submission: Submission, why: str, words: Messages
 ) -> SubmissionResult:
     """Make the result of a refused submission, with the reason ``why``: all files count as absent,
-    and it has no points."""
+    and it has 0 points."""
     checked = [
         CheckResult(
             file,

@@ -101,8 +101,9 @@ class OptimizerRequirement(ComputedRequirement):
     placed: Sequence[str] = ()
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make one call of `STEPS` updates with random hyperparameters, parameters and gradients,
-        float32 of two decimals; gradients are missing or zero as the attributes say."""
+        """Make one call of `STEPS` updates (`THIRD_STEPS` more with ``several``) with random
+        hyperparameters, parameters and gradients, float32 of two decimals; gradients are missing or
+        zero as the attributes say."""
         options: dict[str, Any] = {
             "hyper": self.hyper(draw),
             "steps": STEPS,
@@ -158,8 +159,8 @@ class OptimizerRequirement(ComputedRequirement):
         ]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the parameters after every update in the dtype ``number``, with the typical
-        mistakes named in ``flags``."""
+        """Compute ``3/w``, parameter w after update 3, for all parameters and updates of the one
+        rank, in the dtype ``number``, with the typical mistakes named in ``flags``."""
         return [trajectory(self.target, call.options, call.arrays[0], flags, number)]
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:

@@ -89,8 +89,8 @@ class TimingRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first wrong time, and the mistake that explains all times; None if they are
-        right."""
+        """Return the first wrong time, and the mistake that explains all times, after that of
+        their unit if it is wrong, too (none for a wrong unit alone); None if they are right."""
         found = super().problem(call, answer)
         if found is None:
             return found

@@ -92,7 +92,7 @@ class CollectiveRequirement(ComputedRequirement):
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute each rank's results that count by ``rule`` in the dtype ``number``, with the
-        typical mistakes named in ``flags``."""
+        typical mistakes named in ``flags``, or without any for a ``guarded`` call."""
         made = self.rule(call.arrays, RIGHT if call.options.get("guarded") else flags, number)
         return [select_keys(own, self.result_keys) for own in made]
 

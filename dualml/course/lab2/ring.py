@@ -186,8 +186,8 @@ def count_steps(ranks: int, flags: Flags) -> list[int]:
 
 def assemble(state: RingState, rank: int, flat: Sequence[Any], flags: Flags) -> Any:
     """Put a rank's chunks together to a flat tensor, as the typical mistakes named in ``flags`` do;
-    elements that are in no chunk are the rank's own (all ranks' sum if no mistake leaves them
-    out)."""
+    elements that are in no chunk are all ranks' sum, or by a mistake that leaves them out the
+    rank's own (``ring_remainder``) or 0 (``ring_remainder#2``)."""
     chunks, spans = state.chunks[rank], state.layout.chunks
     n, size, d = len(chunks), flat[rank].size, state.layout.direction
     orders = {

@@ -74,8 +74,8 @@ class LossScalerRequirement(ComputedRequirement):
         return [ExerciseCall("scaler", self.target, options, [arrays])]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute loss, weights and scale of every step in the dtype ``number``, with the typical
-        mistakes named in ``flags``."""
+        """Compute the loss, and weights and scale after every step, for the one rank in the dtype
+        ``number``, with the typical mistakes named in ``flags``."""
         return [scaled_training(call.options, call.arrays[0], flags, number)]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:

@@ -91,8 +91,8 @@ class ServerRequirement(ComputedRequirement):
         return [make_call(draw, self.target, n) for n in self.ranks]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute the results that count in the dtype ``number``, with the typical mistakes named
-        in ``flags``."""
+        """Compute each rank's results that count in the dtype ``number``, with the typical mistakes
+        named in ``flags``."""
         return [
             {k: a for k, a in own.items() if k.partition("/")[2] in ASPECTS[self.aspect]}
             for own in train_with_server(call.options, call.arrays, flags, number)

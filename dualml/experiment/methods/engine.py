@@ -62,11 +62,12 @@ class MethodTraining(Training, ActivationCapture):
             )
 
     def engine_evaluate(self, x: Array, y: Array) -> Array | None:
-        """Evaluate the samples ``x`` with labels ``y`` by the engine's own means, if it has any.
+        """Evaluate the samples ``x`` with labels ``y``, the same on all ranks, by the engine's own
+        means, if it has any. All ranks call it.
 
         Returns:
-            One row of label, predicted class and loss for each sample that any rank tested; None:
-                the engine leaves evaluation to dualml.
+            One row of label, predicted class and mean loss of its evaluation batch for each sample
+                that any rank tested; None: the engine leaves evaluation to dualml.
         """
         return None
 
@@ -75,8 +76,8 @@ class MethodTraining(Training, ActivationCapture):
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
-        """Make update ``step`` on this rank's samples at the positions ``batch`` and return the
-        lazy loss.
+        """Make update ``step`` on this rank's samples at the positions ``batch``, with gradients
+        that the engine combines over the ranks, which all call it; return this rank's lazy loss.
 
         Args:
             weight: weight of this rank's mean loss in the mean over ranks; 1 if all ranks have
@@ -132,7 +133,7 @@ class EngineSupport(Capability):
         config: JsonMapping | None = None,
     ) -> MethodTraining:
         """Return the training by the method of this name, ready to train; ``comm`` None: in one
-        process.
+        process. All ranks call it.
 
         Args:
             config: the engine's own configuration, for methods that take one.

@@ -71,7 +71,8 @@ class Plot:
             backend, seed: one or several; all when omitted.
             against: the x-axis: ``epochs``, ``updates`` or ``seconds`` (of training).
             lang: language of the labels, ``en`` or ``zh``.
-            ax: the axes to draw into; a new figure when omitted.
+            ax: the axes to draw into, whose scales, limits and grid stay; a new figure when
+                omitted.
 
         Returns:
             The axes.

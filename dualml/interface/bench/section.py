@@ -49,11 +49,11 @@ class BenchJob:
 
     Attributes:
         backend: name of the backend.
-        device: the device as on the command line, never ``auto``.
+        device: the device as on the command line; ``auto`` is replaced before a section gets it.
         folder: folder for the section's files.
         threads: threads inside one operator on the CPU.
         quick: use tiny sizes, which show that it works but not how fast.
-        seconds: time limit.
+        seconds: time limit: of the section, or of all together in the request to `run_sections`.
     """
 
     backend: str

@@ -63,8 +63,8 @@ class CommandGroup(TyperGroup):
         self.abouts: dict[str, str] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options before the command and return the remaining words; values of options
-        that take any text pass unchecked (`accept_texts`)."""
+        """Parse the options before the command into ``ctx`` and return the remaining words; ASCII
+        texts, and options without a value, skip the parser's own check (`accept_texts`)."""
         accept_texts(self.get_params(ctx))
         return super().parse_args(ctx, args)
 

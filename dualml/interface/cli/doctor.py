@@ -30,7 +30,8 @@ def doctor(
     lang: Lang = "en",
 ) -> None:
     """Show what is installed, what does not fit together, and the remedy; exit with 0 if a
-    backend works. With files, show the names of version 0.1 that they still use instead."""
+    backend works, else 1. With files, show the names of version 0.1 that they still use instead,
+    and exit with 0 whatever is found."""
     from rich.console import Console
 
     from dualml.interface.doctor import Diagnosis, diagnose

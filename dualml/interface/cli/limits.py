@@ -20,7 +20,7 @@ class Command(TyperCommand):
     """Command that accepts only 64-bit integers and finite numbers, checked before it runs, and has
     dualml's own help page.
 
-    Errors about a value from a variable or a file mention where it is set.
+    A `UserError` that quotes a text or path from a variable or a file mentions where it is set.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -28,8 +28,9 @@ class Command(TyperCommand):
         print_help_page(self, ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line and return the remaining words; values of parameters that take any
-        text pass unchecked (`accept_texts`)."""
+        """Parse the command line into ``ctx`` and return the remaining words; numbers are checked
+        later, in `invoke`. ASCII texts, and options without a value, skip the parser's own check,
+        which is slow to import (`accept_texts`)."""
         accept_texts(self.get_params(ctx))
         return super().parse_args(ctx, args)
 

@@ -141,7 +141,8 @@ def list_all(as_json: bool, lang: str) -> None:
 
 
 def show_published(as_json: bool, lang: str) -> None:
-    """Print published runs and their predictions."""
+    """Print published runs and the planner's predictions as tables in ``lang`` (``en`` or ``zh``),
+    or as JSON."""
     from dualml.report.plan.published import describe, tables
 
     if as_json:

@@ -49,7 +49,7 @@ class Pages:
     What two threads need is made once, and nobody waits for the page of another run.
 
     Raises:
-        UserError: the run is not in the list, or cannot be read.
+        UserError: by methods about a run that is not in the list, or cannot be read.
     """
 
     root: Path

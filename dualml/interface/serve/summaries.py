@@ -149,7 +149,8 @@ def headline_verdict(verdicts: ParitySummaryRecord) -> str:
 
 
 def recently_written(path: Path) -> bool:
-    """Return whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
+    """Return whether a rank of any trial of the run folder ``path`` wrote in the last `FRESH_S`
+    seconds."""
     try:
         last = max((p.stat().st_mtime for p in iter_rank_paths(path)), default=0.0)
     except OSError:

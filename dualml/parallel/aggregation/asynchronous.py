@@ -260,8 +260,8 @@ class AsyncParameterServer(DataParallel):
         return WeightCopies(weights, (0, last)) if last else None
 
     def finish_training(self) -> None:
-        """Give all ranks rank 0's running statistics, all of which call it; rank 0 also computes
-        the staleness of all gradients in the log."""
+        """Give all ranks, which all call it, rank 0's running statistics, but not its parameters;
+        rank 0 also computes the staleness of all gradients in the log."""
         super().finish_training()
         if self.rank == 0:
             self.staleness = {"staleness": staleness_stats(self.update_log, self.size)}

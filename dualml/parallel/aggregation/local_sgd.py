@@ -88,7 +88,8 @@ class LocalSGD(DataParallel):
     @property
     def averaging_weight(self) -> float:
         """Weight of this rank's parameters in an average: its share of all samples since the last
-        average if ``reduce`` is ``weighted`` and the strategy exact, else 1 / n."""
+        average if ``reduce`` is ``weighted``, the strategy exact and there are such samples, else
+        1 / n."""
         weighted = self.settings.reduce == "weighted" and self.strategy.exact
         own, total = self.samples
         return float(own / total) if weighted and total else 1 / self.comm.size

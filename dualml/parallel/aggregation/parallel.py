@@ -93,9 +93,9 @@ class DataParallel(Trainer):
         return {"weighted": share, "mean": 1 / self.size}.get(self.settings.reduce, 1.0)
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Return the lazy mean loss of the samples at ``part`` (None if there are none) and
-        ``factor`` times their mean gradient, one tensor per bucket: the part of an update without
-        communication."""
+        """Return the lazy mean loss of the samples at ``part`` (None if there are none) and their
+        mean gradient times ``factor`` and the loss scale, one tensor per bucket: the part of an
+        update without communication, except in `NativeDataParallel`."""
         return self.buckets.gradient(part, factor)
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
@@ -105,7 +105,8 @@ class DataParallel(Trainer):
         return [self.reduce_bucket(g, f"bucket{i}") for i, g in enumerate(gradients)]
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """Update this rank's weights with the combined gradients, one tensor per bucket."""
+        """Update this rank's weights with the combined gradients, one tensor per bucket, divided by
+        the loss scale."""
         self.buckets.update(gradients, self.step_count)
 
     @property
@@ -165,8 +166,8 @@ class DataParallel(Trainer):
         return self.model.unscale_gradients(self.buckets.unflatten(gradients))
 
     def own_gradients(self, batch: Batch) -> tuple[list[Tensor], float]:
-        """Return this rank's gradients times its factor, and its share of the batch; running
-        statistics stay as they are."""
+        """Return this rank's gradients times its factor and the loss scale, and its share of the
+        batch; running statistics stay as they are."""
         part, share, factor = self.local_batch(batch)
         with self.model.preserving_statistics():
             return self.buckets.gradient(part, factor)[1], share

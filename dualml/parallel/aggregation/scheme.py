@@ -14,7 +14,7 @@ def parallel_trainer_class(settings: Aggregation) -> type[DataParallel]:
     """Return the trainer class for these settings: `AsyncParameterServer` for the strategy
     ``parameter_server_async``; `NativeDataParallel` where the framework sums the gradients or they
     are summed during the backward pass; else `LocalSGD` for parameters and `DataParallel` for
-    gradients."""
+    gradients. Not for ``replicas``, which one process trains."""
     if settings.strategy == ASYNCHRONOUS:
         return AsyncParameterServer
     if settings.strategy == NATIVE or settings.overlap:

@@ -36,8 +36,8 @@ def estimate_offload_volume(
     updates: int = 1,
     applied_updates: int | None = None,
 ) -> OffloadVolume:
-    """Return the data movement of one rank in ``updates`` updates, in elements; kinds that are not
-    offloaded count nothing.
+    """Return the data movement of one rank in ``updates`` updates, in elements, by direction and
+    summed over weights and state; a kind that is not offloaded adds nothing.
 
     With N = ``n`` ranks, k = ``slots`` and Ψ elements in all ``units``: state moves in and out once
     per update, kΨ/N each way. Weights move in before the forward and before the backward pass of

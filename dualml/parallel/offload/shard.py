@@ -102,7 +102,7 @@ class OffloadedShard:
     # --- as an optimizer --------------------------------------------------------------------------
 
     def finite(self, gradients: Sequence[Tensor]) -> bool:
-        """Return whether the gradients of all units, one tensor each, are finite."""
+        """Return whether this rank's gradients, one tensor per unit, are finite."""
         return all(s.finite([g]) for s, g in zip(self.shards, gradients, strict=True))
 
     def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:

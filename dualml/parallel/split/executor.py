@@ -286,7 +286,8 @@ class Executor(PipelineRank):
         self.stage.load(weights, state, step)
 
     def reduced_gradients(self) -> Arrays:
-        """Return copies of the reduced gradients, with the shapes of this rank's shards."""
+        """Return copies of the reduced gradients, with the shapes of this rank's shards; in mixed
+        precision they are times `loss_scale`."""
         return self.stage.gradients()
 
     def state(self) -> dict[str, Arrays]:

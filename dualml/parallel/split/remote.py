@@ -46,7 +46,8 @@ class SplitModel(Training, ActivationCapture):
 
     @abstractmethod
     def materialize_losses(self, lazy: Sequence[Any]) -> Array:
-        """Return the mean losses of batches on every rank, from the return values of `step`."""
+        """Return the mean losses of batches on every rank, which all call it, from the return
+        values of `step`."""
 
     @abstractmethod
     def micro_batch_losses(self, lazy: Any) -> Array | None:

@@ -159,8 +159,9 @@ class TensorParallelRank:
         return group.all_reduce(x, inplace=True)
 
     def delay_ring(self, group: Communicator, nbytes: int) -> None:
-        """Sleep, if this rank is the straggler, as long as its delays in a ring among ``group``
-        last, in which it sends and receives ``nbytes`` bytes in each of n − 1 steps."""
+        """Sleep, if this rank is the straggler, as long as its delays in a native all-gather or
+        reduce-scatter of ``group`` would last, as a ring of n − 1 steps that each send and receive
+        ``nbytes`` bytes. Not for ring attention, whose messages are delayed one by one."""
         if self.slow is not None:
             delay = self.slow.transfer_delay(self.rank, nbytes, nbytes, self.step_count)
             pause((group.size - 1) * delay)

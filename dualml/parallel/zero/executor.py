@@ -104,15 +104,17 @@ class ShardedExecutor(Executor):
     # --- what the ranks have together -------------------------------------------------------------
 
     def reduced_gradients(self) -> Arrays:
-        """Return the reduced gradients of this rank's stages by parameter name, whole, gathered
-        from the ranks with the same parameters; a collective call."""
+        """Return the reduced gradients of this rank's stages by parameter name, in the shapes of
+        its tensor-parallel shards, gathered from the ranks with the same parameters; in mixed
+        precision they are times `loss_scale`. A collective call."""
         return self.unit.unflatten(
             self.collectives.gather_to_host(self.group.numpy(self.gradient_shards[0]))
         )
 
     def state(self) -> dict[str, Arrays]:
-        """Return state key → parameter name → whole array for this rank's stages, gathered from the
-        ranks with the same parameters; a collective call."""
+        """Return state key → parameter name → array for this rank's stages, in the shapes of its
+        tensor-parallel shards, gathered from the ranks with the same parameters; a collective
+        call."""
         slots = self.shard.state().items()
         return {
             slot: self.unit.unflatten(self.collectives.gather_to_host(part))

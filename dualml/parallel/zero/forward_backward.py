@@ -112,8 +112,8 @@ class ShardedForwardBackward:
 
     def run(self, part: Array, step: int, factor: float) -> Any:
         """Compute ``factor`` times the gradient of this rank's part of a batch. It is left in
-        ``unit_gradients`` or, in stages 2 and 3, summed over the ranks in ``gradient_shards``.
-        Return the lazy loss, None if the part is empty."""
+        ``unit_gradients`` or, in stages 2 and 3, where all ranks call it, summed over the ranks in
+        ``gradient_shards``. Return the lazy loss, None if the part is empty."""
         # Units left by a skipped update or an evaluation would change the predicted volume.
         self.resident.clear()
         if self.sharding.stage == 1:

@@ -84,7 +84,8 @@ class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
     def gradient(self, part: Array, factor: float) -> Any:
         """Compute ``factor`` times the gradient of the loss of this rank's samples ``part``, times
         the loss scale, for the next update, into the buffers that `run` names; return the lazy
-        loss, None without samples."""
+        loss, None without samples. In stages 2 and 3 the gradient is reduced, and all ranks call
+        it."""
         return self.run(part, self.step_count + 1, factor * self.loss_scale)
 
     def update(self, step: int) -> None:

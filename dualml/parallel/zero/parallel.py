@@ -71,7 +71,8 @@ class ZeroDataParallel(DataParallel):
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Return this rank's lazy loss of the samples ``part`` and an empty list: the gradients,
-        times ``factor``, stay in the model's buffers."""
+        times ``factor`` and the loss scale, stay in the model's buffers, in stages 2 and 3 already
+        reduced over the ranks."""
         return self.model.gradient(part, factor), []
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:

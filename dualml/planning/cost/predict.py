@@ -37,7 +37,8 @@ class Prediction:
 
     Attributes:
         seconds: until the last rank has finished computing and aggregating.
-        compute_s: computation of a rank that is not slow.
+        compute_s: computation of a rank that is not slow, on a `shared` machine with its waits for
+            a core.
         how: ``events`` or ``closed``.
         ranks: breakdown of each rank's time if events were simulated, else None; for local_sgd that
             of one whole round of k updates.

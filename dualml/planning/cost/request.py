@@ -40,6 +40,10 @@ class CostRequest:
         nbytes: S, the bytes of the vector.
         link: strategy → its constants.
         compute_s, slow, topology, every, seed, engine: as in `predict`.
+
+    Raises:
+        UserError: an unknown strategy, an invalid size, or a slow rank that the smallest number of
+            ranks lacks.
     """
 
     strategies: tuple[str, ...]

@@ -25,7 +25,8 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
         layout: a row of `Layouts.describe`.
 
     Raises:
-        UserError: a layout that dualml does not train.
+        UserError: a layout that dualml does not train, by the axes dp, pp, tp, cp, sp, zero and
+            chunks, and by recomputation; all others are ignored.
 
     Example:
         >>> from dualml.planning.planner.zoo import shape_by_name

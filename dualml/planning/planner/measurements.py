@@ -102,7 +102,8 @@ def read_measurements(paths: Sequence[Path], request: PlanRequest) -> list[Measu
 
     Raises:
         UserError: an invalid file, or a measurement that says nothing: on another device, of less
-            than `MIN_STEPS` steps, or from a machine that swapped.
+            than `MIN_STEPS` steps, or from a machine that swapped. The device of a run folder is
+            not checked, and its arms of fewer steps are left out, if others are left.
     """
     found: list[Measurement] = []
     for path in paths:

@@ -45,9 +45,9 @@ class LayoutMemory:
             engines also the next one and gradients.
         activations: saved for the backward pass.
         working: recomputed activations of one layer at a time, and gradients of activations; 0
-            where the loss needs more, which is over by then.
+            where the loss needs more, which is over by then, if the engine ``counts_gradients``.
         logits: logits of one micro-batch, with the copies and gradients that the loss makes; 0
-            where a layer's backward pass needs more.
+            where a layer's backward pass needs more, for the same engines.
         raw_gradients: gradients that the backward pass writes beside those that are summed.
         buffers: the engine's buckets for messages.
         communicators: the context of the device and the communicators of its groups.

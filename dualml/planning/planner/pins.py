@@ -37,7 +37,8 @@ def widen_space(space: SearchSpace, pins: Mapping[str, Any], shape: Shape) -> Se
 
 
 def select_pinned(layouts: Layouts, request: PlanRequest) -> Layouts:
-    """Return the layouts with the pinned axes.
+    """Return the layouts with the pinned axes. An axis that the search leaves at its default is set
+    to its pinned value where the layout allows that.
 
     Raises:
         UserError: there are none; the message says what values a pinned axis has among the layouts

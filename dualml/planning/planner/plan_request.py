@@ -21,7 +21,7 @@ class PlanRequest:
 
     Attributes:
         shape, cluster: model and devices.
-        precision: a key of ``PRECISIONS``.
+        precision: a key of the engine's ``precisions``.
         batch: sequences per update.
         batch_given: whether the user gave the batch.
         fused: attention saves no scores (FlashAttention, Dao et al. 2022).

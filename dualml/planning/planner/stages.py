@@ -74,9 +74,10 @@ def moe_layers_in_stage(shape: Shape, x: Layouts, stage: Any, layers: Any) -> An
 
 
 def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
-    """Return the parameters on a device of the first, second or last stage, whichever has most
-    layers in a layout, before ZeRO shards them. The embedding is counted whichever it is; the
-    output layer only with a single stage."""
+    """Return the parameters, before ZeRO shards them, of one stage on a device: the first, second
+    or last, whichever has most layers (the first of equals, also if its layers are smaller). The
+    embedding is counted whichever it is, the output layer only with a single stage, and with
+    DualPipe only one of a device's two stages."""
     return fullest_stage(shape, x, engine).total
 
 

@@ -48,8 +48,8 @@ def write_trial(
         trial: the trial to write.
         out: folder of the TensorBoard runs.
         words: the messages.
-        written: metric → number of records already in the file, which is appended to; None: a new
-            file.
+        written: metric → number of records already in the file, which is appended to; it is
+            updated in place. None: a new file.
     """
     place = out / trial_name(trial)
     with contextlib.closing(EventFile(place, start_timestamp(run.meta), written)) as events:
@@ -85,8 +85,8 @@ class EventFile:
     Args:
         folder: folder of the TensorBoard run.
         begin: seconds since 1970 at which the training seconds begin.
-        written: metric → number of records already in the file, which is appended to; None: a new
-            file.
+        written: metric → number of records already in the file, which is appended to; it is
+            updated in place. None: a new file.
     """
 
     def __init__(self, folder: Path, begin: float, written: Counter[str] | None = None) -> None:

@@ -144,8 +144,8 @@ def _format_contents(kinds: Iterable[str], words: Messages) -> str:
 
 
 def findings(notes: Notes, run: RunData) -> None:
-    """Add the bytes that split arms send, and how many links and groups carried as many bytes as
-    planned."""
+    """Add the bytes that split arms send, and how many links and groups of all trials carried as
+    many bytes as planned."""
     splits = Splits(run)
     models = (_format_sent(notes, members) for members in splits.families.values())
     notes.add_joined("sent", [text for text in models if text][:MODELS])

@@ -263,8 +263,8 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
 
 
 def findings(notes: Notes, run: RunData) -> None:
-    """Add how many methods equal the baseline, the fastest ones, and a warning for each that
-    trained something else."""
+    """Add how many methods, counted on each backend, equal the baseline, the fastest ones, and a
+    warning for each that trained something else."""
     words = notes.words
     good, others = split_by_equivalence(run, words)
     held = [w for w in good if w.verdict]

@@ -50,8 +50,8 @@ def columns(run: RunData, words: Messages, records: Sequence[Measured]) -> Colum
 
 
 def findings(notes: Notes, run: RunData, records: Sequence[Measured]) -> None:
-    """Add how many counts of messages and bytes match the closed form, and how many more bytes the
-    wire carried."""
+    """Add in how many measurements the counted bytes equal the closed form, whatever the messages,
+    and how many more bytes the wire carried."""
     every = collective_measurements(run)
     pairs = [
         (counted, closed)

@@ -103,7 +103,7 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
 
 def findings(notes: Notes, run: RunData) -> None:
     """Add the memory that sharding saves, whether it matches the closed form, the buffers, and
-    how many arms equal one rank."""
+    how many results, one per arm and backend, equal one rank."""
     words, rows = notes.words, without_wasteful(run)
     for backend in run.backends:
         own = [r for r in rows if r.is_dualml and r.backend == backend and r.precision == "fp32"]

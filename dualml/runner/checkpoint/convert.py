@@ -42,8 +42,8 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
         source: the checkpoint to read.
         target: a new file or folder.
         to: one of `TARGETS`; by default derived from the name of ``target``, else ``dualml``.
-        shards: number of files. Tensors are split along their first axis in ``dualml`` and ``dcp``;
-            in ``safetensors`` they stay whole. 1 by default.
+        shards: largest number of files. Tensors are split along their first axis in ``dualml`` and
+            ``dcp``; in ``safetensors`` they stay whole. 1 by default.
 
     Returns:
         The format.

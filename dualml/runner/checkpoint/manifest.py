@@ -76,7 +76,9 @@ MANIFEST = JsonFile("checkpoint.json", Manifest, version=1)
 def check_describable(
     step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]
 ) -> None:
-    """Raise `UserError` for values that a manifest cannot hold, before anything is written."""
+    """Raise `UserError` for values that a manifest cannot hold, before anything is written: a step
+    that is no count, a layout of other than scalars, anything that JSON cannot hold. Keys inside
+    the values of ``about`` that are no texts are accepted, and become texts."""
     given = {"step": step, "layout": dict(layout), "about": dict(about)}
     validate_record(
         Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name)

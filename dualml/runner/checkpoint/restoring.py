@@ -20,14 +20,16 @@ from dualml.runner.checkpoint.weights import strip_wrapper
 
 def restore(training: Training, checkpoint: Checkpoint) -> int:
     """Load weights and optimizer state into a training; for a split model only this rank's part.
+    All ranks call it, as those of a sharded model communicate.
 
     Returns:
         The number of updates already made; 0 if the checkpoint does not say and has no optimizer
         state.
 
     Raises:
-        UserError: the checkpoint belongs to another model or optimizer, holds only weights, or has
-            an optimizer state but no step.
+        UserError: the checkpoint belongs to another model or optimizer, names its weights other
+            than ``weights/NAME``, lacks a state that the optimizer has, or has an optimizer state
+            but no step.
     """
     split = training if isinstance(training, SplitTraining) else None
     shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}

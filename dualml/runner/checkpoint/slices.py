@@ -133,7 +133,8 @@ def flat_slices(name: str, shape: Sequence[int], begin: int, array: Array) -> It
 
 
 def training_slices(training: Training) -> Iterator[Slice]:
-    """Yield weights and optimizer state of a training; for a split model only what this rank holds.
+    """Yield weights and optimizer state of a training; for a split model only what this rank holds,
+    for one sharded by ZeRO all of it, gathered from the ranks, which all iterate it.
 
     They are named as in a trial's own checkpoints: ``weights/NAME``, ``state/SLOT/NAME``.
     """

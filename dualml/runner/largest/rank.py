@@ -46,7 +46,8 @@ class LazyInitialWeights(Mapping[str, Array]):
 
 
 def train(comm: Communicator, argument: JsonObject) -> JsonObject:
-    """Train one size under a memory limit; return what `run_training` returns with a limit.
+    """Train one size under a memory limit; return what `run_training` returns with a limit. All
+    ranks call it.
     ``argument`` has ``arm``, ``sizes``, ``blocks``, ``words``, ``length`` and ``limit`` (bytes).
 
     A model of one block is trained first, so that the framework's threads, buffers and kernels

@@ -123,7 +123,7 @@ def take_launched_role(
 def lead_hosts(request: RunRequest, path: Path, held: contextlib.ExitStack) -> Role:
     """Return the role of rank 0, where this process starts the other ranks on this and, over ssh,
     other machines, as the file ``path`` says; raise `UserError` if it is wrong or a machine cannot
-    take part."""
+    take part. The machines are asked here, and the ranks started later (`gather_ranks`)."""
     hosts = read_hosts(path)
     for option in ("rank", "world-size", "rendezvous", "insecure", "keep-local"):
         if getattr(request, option.replace("-", "_")) not in (None, False):

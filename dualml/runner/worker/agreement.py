@@ -40,7 +40,8 @@ MAX_NAMED_PARAMETERS = 3  # parameters that a message names
 
 
 class RankConsistencyCheck:
-    """Consistency checks on the ranks of one trial; every rank calls the same methods.
+    """Consistency checks on the ranks of one trial; every rank makes one, for which they exchange
+    messages, and calls the same methods.
 
     Args:
         ranks: the ranks of the trial, as this rank sees them.

@@ -45,7 +45,8 @@ class ModelCache:
         comm: Communicator,
     ) -> GradientBuckets:
         """Return the gradient buckets, made on first use, of the cached model with this key, in the
-        layout that an arm's aggregation asks for; `KeyError` if there is no such model."""
+        layout that an arm's aggregation asks for; `KeyError` if there is no such model. All ranks
+        call it."""
         buckets = bucket_layout(shapes, settings.bucket_bytes)
         name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
         if name not in self.buckets_by_key:
@@ -56,8 +57,9 @@ class ModelCache:
 def make_buckets(
     training: Training, settings: Aggregation, buckets: list[list[str]], comm: Communicator
 ) -> GradientBuckets:
-    """Make the buckets that sum a model's gradients over the ranks: the framework's native data
-    parallelism, buckets that overlap with the backward pass, or plain ones.
+    """Make the buckets of a model's gradients: the framework's native data parallelism or buckets
+    that overlap with the backward pass, which sum over the ranks, or plain ones, which do not. All
+    ranks call it.
 
     Args:
         training: the model.

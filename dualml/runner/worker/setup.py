@@ -58,7 +58,8 @@ class RankResources:
 
 
 class TrialSetup:
-    """A trial of one rank before its first update: plan, samples, trainer and model are ready.
+    """A trial of one rank before its first update: plan, samples, trainer and model are ready. All
+    ranks of the trial make it together.
 
     Args:
         plan: the frozen plan.
@@ -223,7 +224,7 @@ class TrialSetup:
 
     def restart(self, weights: dict[str, NDArray[Any]]) -> None:
         """Load these weights, and reset the optimizer state and the step counter to those before
-        update 1."""
+        update 1. All ranks call it."""
         names = self.spec.parameters()
         fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
         self.trainer.load(weights, fresh, 0)

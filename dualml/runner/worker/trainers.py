@@ -38,7 +38,7 @@ def split_training(
     models: ModelCache,
     key: str,
 ) -> SplitModel:
-    """Make this rank's part of a split model.
+    """Make this rank's part of a split model; all ranks call it.
 
     Args:
         backend: of this rank.

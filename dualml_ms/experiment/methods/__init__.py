@@ -25,8 +25,9 @@ def make_method(
     config: Mapping[str, Any] | None = None,
 ) -> MindSporeMethod:
     """Make the MindSpore training method ``name``, see
-    `dualml.experiment.methods.engine.EngineSupport`; raise `Unsupported` for a method that
-    MindSpore does not have or that does not run here, and for a ``config`` that is not empty."""
+    `dualml.experiment.methods.engine.EngineSupport`; all ranks call it. Raise `Unsupported` for a
+    method that MindSpore does not have or that does not run here, and for a ``config`` that is not
+    empty."""
     info = known("mindspore", name)
     info.check()
     if config:

@@ -36,9 +36,9 @@ class MethodContext:
 
 
 class TrainingMethod(nn.Cell):
-    """Base class of the training methods; ``construct`` makes an update with the samples of this
-    process and returns their mean loss before it. Its arguments are samples and labels, and masks
-    if the model has Dropout: a tuple would be a constant of the graph.
+    """Base class of the training methods; ``construct``, which all ranks call, makes an update with
+    the samples of this process and returns their mean loss before it. Its arguments are samples and
+    labels, and masks if the model has Dropout: a tuple would be a constant of the graph.
 
     Attributes:
         weight: weight of this process's mean loss in the mean over all processes: 1 except in an

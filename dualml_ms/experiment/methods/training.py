@@ -87,8 +87,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
         """Make update ``step`` with this process's samples ``batch``; return a list of one pair,
-        its lazy mean loss and 1. ``weight`` is the weight of this loss in the mean over the
-        processes."""
+        its lazy mean loss and 1. All ranks call it. ``weight`` is the weight of this loss in the
+        mean over the processes."""
         if weight != self.weight:  # in an uneven last batch, and after it
             ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
             self.weight = weight

@@ -217,7 +217,7 @@ class Network(ModelPart):
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Return the output of each layer for the samples ``x`` by name, without Dropout, in
-        float32, because NumPy has no bfloat16."""
+        float32, because NumPy has no bfloat16. Batch normalization follows the network's mode."""
         after = {name: stack[-1] for name, stack in self.walk((x,), (), self.padding_mask(x))}
         return after if self.low_dtype is None else {name: y.float() for name, y in after.items()}
 

@@ -26,8 +26,8 @@ def make_method(
     config: Mapping[str, Any] | None = None,
 ) -> TorchMethod:
     """Make a training method of PyTorch by name, see
-    `dualml.experiment.methods.engine.EngineSupport`; Unsupported if it is unknown or does not run
-    here, or its engine is missing or of another version."""
+    `dualml.experiment.methods.engine.EngineSupport`; all ranks call it. Unsupported if it is
+    unknown or does not run here, or its engine is missing or of another version."""
     info = known("torch", name)
     info.check()
     file = importlib.import_module(f"{__name__}.{info.file or name}")

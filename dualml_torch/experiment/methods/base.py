@@ -60,7 +60,7 @@ class TrainingMethod(ABC):
     @abstractmethod
     def step(self, x: tuple[Tensor, ...], y: Tensor) -> Tensor:
         """Make one update with the samples of this process and return their mean loss before it, a
-        detached tensor.
+        detached tensor; a pipeline returns that of all processes. All ranks call it.
 
         Args:
             x: inputs of the model: samples, and masks if it has Dropout.
@@ -92,7 +92,8 @@ class TrainingMethod(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 — most engines take nothing
-        """Release what the engine holds outside of the device; nothing by default."""
+        """Release what this method holds outside of the device, before it is made anew and at the
+        end of a trial; may be called twice. Nothing by default."""
 
     @property
     def processes(self) -> int:

@@ -54,7 +54,7 @@ class TorchMethod(MethodTraining, MemoryReport):
 
     def reset(self, weights: Mapping[str, Array]) -> None:
         """Close the current method, if any, and make it anew with these weights, before its first
-        update; the count of skipped updates begins again."""
+        update; all ranks call it. The count of skipped updates begins again."""
         self.close()
         self.model = self.make_network(weights).train()
         self.eval_network = self.make_network(weights) if self.sharded else self.model
@@ -99,7 +99,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
         """Make update ``step`` with this rank's samples ``batch``; return a list of one pair, their
-        mean loss before it, a detached tensor, and 1.0. ``weight`` as in `TrainingMethod`."""
+        mean loss before it (of a pipeline that of all ranks), a detached tensor, and 1.0. All ranks
+        call it. ``weight`` as in `TrainingMethod`."""
         return self.update(*self.batch_tensors(batch), step, weight)
 
     def steps_from_loader(
@@ -156,7 +157,8 @@ class TorchMethod(MethodTraining, MemoryReport):
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         """Return the digest of ``batch``, which is not run, and host copies of the evaluation
-        network's layer outputs for the samples ``probe``; sharded weights are gathered first."""
+        network's layer outputs for the samples ``probe``; sharded weights are gathered first, for
+        which all ranks call it after an update."""
         self.gather()
         index = torch.from_numpy(probe).to(self.device)
         activations = self.eval_network.activations(self.x.index_select(0, index))
@@ -180,8 +182,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def engine_evaluate(self, x: Array, y: Array) -> Array | None:
-        """Let the engine test the samples, distributed by its own means; return rows (label,
-        predicted class, mean loss of its part), None if the method leaves that to dualml."""
+        """Let the engine test the samples, distributed by its own means; all ranks call it. Return
+        rows (label, predicted class, mean loss of its part) of all ranks' parts, None if the method
+        leaves that to dualml."""
 
         def predict(part: torch.Tensor) -> torch.Tensor:
             own = part.cpu().numpy()
@@ -194,7 +197,8 @@ class TorchMethod(MethodTraining, MemoryReport):
 
     def weights(self) -> Arrays:
         """Return host copies of the evaluation network's parameters, without running statistics, by
-        canonical name; sharded ones are gathered first."""
+        canonical name; sharded ones are gathered first, for which all ranks call it after an
+        update."""
         self.gather()
         return {name: to_numpy(p) for name, p in self.eval_network.canonical().items()}
 
@@ -215,9 +219,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         return inner
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure the memory during one more update with ``batch`` (repeated while the loss scaler
-        skips it), after which the method must begin anew; without a batch nothing is updated, and
-        there are no gradients and activations."""
+        """Measure this rank's memory during one more update with its part ``batch`` (repeated while
+        the loss scaler skips it): all ranks call it, and `load` weights anew after it. Without a
+        batch nothing is updated, gradients are 0 and activations None."""
         if batch is None:
             return measure_engine_memory(self.model, self.method, self.arm_optimizer())
         x, y = self.batch_tensors(batch)
@@ -230,8 +234,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         return measure_engine_memory(self.model, self.method, self.arm_optimizer(), update, [*x, y])
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Make the method anew with ``weights``; restore skipped updates and, unless the method is
-        sharded or not resumable, the optimizer state after update ``step``."""
+        """Make the method anew with ``weights``; all ranks call it. Restore skipped updates and,
+        unless the method is sharded or not resumable, the optimizer state after update
+        ``step``."""
         self.reset(weights)
         self.skips.load(state)
         if step and not self.sharded and self.is_resumable:
@@ -239,5 +244,6 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.step_count, self.gathered = step, -1
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace the model's weights by ``fn`` of their host copies; optimizer and engine stay."""
+        """Replace the model's weights by ``fn`` of their host copies; optimizer and engine stay.
+        Not for a method that shards the weights."""
         self.model.load(fn(self.weights()))

@@ -177,7 +177,8 @@ class Explorer:
 
     def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
         """Return the gradients of the first step, by parameter, from the initial state under these
-        mutations of calls; no update is made and no trace recorded."""
+        mutations of calls; no update is made and no trace recorded. RefusedTrialError as in
+        `run`."""
         recorder, optimizer = self.recorder, self.recorder.optimizer
         self.reset(changes)
         inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
