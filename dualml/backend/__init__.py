@@ -30,6 +30,7 @@ from dualml.backend.capability import SupportsCapabilities as SupportsCapabiliti
 from dualml.backend.info import BackendInfo as BackendInfo
 from dualml.backend.info import ExternalLaunch as ExternalLaunch
 from dualml.backend.info import Launcher as Launcher
+from dualml.backend.info import backend_names as backend_names
 from dualml.backend.info import backends as backends
 from dualml.backend.info import select_backends as select_backends
 from dualml.backend.memory import MemoryUsage as MemoryUsage

@@ -132,13 +132,18 @@ class BackendInfo:
         return self.factory.partition(":")[0].rpartition(".")[0]
 
 
-def backends() -> dict[str, BackendInfo]:
-    """Return all registered backends by name, installed or not, in the order numpy, torch,
-    mindspore, others."""
+def backend_names() -> list[str]:
+    """Return the names of all registered backends, installed or not, in the order numpy, torch,
+    mindspore, others; no backend's package is imported."""
     rank = {"numpy": 0, "torch": 1, "mindspore": 2}
+    names = {point.name for point in entry_points(group=GROUP)}
+    return sorted(names, key=lambda name: (rank.get(name, 9), name))
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Return all registered backends by name, in the order of `backend_names`."""
     points = {point.name: point for point in entry_points(group=GROUP)}
-    names = sorted(points, key=lambda name: (rank.get(name, 9), name))
-    return {name: points[name].load()() for name in names}
+    return {name: points[name].load()() for name in backend_names()}
 
 
 def select_backends(word: str | None) -> list[BackendInfo]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from dualml.algorithms.model.recompute import validate_recompute
 from dualml.algorithms.model.zoo import model as zoo_model
 from dualml.algorithms.optim import LRSchedule, rule_from
-from dualml.backend import backends
+from dualml.backend import backend_names, backends
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.parse import INTEGER_BOUND
 from dualml.common.strict_model import StrictModel
@@ -63,16 +63,18 @@ def _read_method_config(value: Any) -> Any:
 
 def _known_launcher(value: str) -> str:
     """Return the name of a launcher, or an empty one; raise `UserError` if no backend has it."""
+    if not value:
+        return value
     known = [name for info in backends().values() for name in info.launchers]
-    if value and value not in known:
+    if value not in known:
         raise UserError(f"unknown launcher {value!r}{did_you_mean(value, known)}")
     return value
 
 
 def _known_backend(value: str) -> str:
     """Return the name of a backend; raise `UserError` for an unknown one."""
-    if value not in backends():
-        raise UserError(f"unknown backend {value!r}{did_you_mean(value, backends())}")
+    if value not in (known := backend_names()):
+        raise UserError(f"unknown backend {value!r}{did_you_mean(value, known)}")
     return value
 
 
