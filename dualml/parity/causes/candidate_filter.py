@@ -73,7 +73,11 @@ class Prober(Protocol):
     ) -> None:
         """Replay a mutated call of the first step and up to ``calls`` later calls whose inputs
         change. ``visit`` gets name and array of each output that is not bitwise as recorded, and
-        ends the replay by returning False."""
+        ends the replay by returning False.
+
+        Raises:
+            Exception: the framework refuses the mutation, or it would kill the process.
+        """
         ...
 
 

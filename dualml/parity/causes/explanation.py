@@ -28,7 +28,11 @@ class Explorer(Prober, Stepper, Protocol):
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
         """Run all steps, or the first ``steps``, under the mutations from the initial weights and
-        return the trace."""
+        return the trace; an error in a step ends the run and is its ``raised``.
+
+        Raises:
+            Exception: the run cannot begin, or the last mutation would kill the process.
+        """
         ...
 
     def record(self, changes: Sequence[Mutation]) -> None:
@@ -53,7 +57,7 @@ class Explorer(Prober, Stepper, Protocol):
 
     def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Register arrays of the other side, by its names, for mutations with the action
-        ``numbers``."""
+        ``numbers``, in addition to those registered before."""
 
     def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Set the initial values of parameters that only a mutation creates."""
@@ -81,7 +85,7 @@ class Explanation:
         causes: in order; each begins where the preceding one ends.
         equal: whether the two sides are equal with all causes applied, or fail in the same way.
         enough: whether the causes leave at most a hundredth of the difference anywhere.
-        tried: number of mutations that were tried in replays and in whole runs.
+        tried: two numbers of mutations that were tried: in replays, and in whole runs.
         place, other: the first operations of either side with unmatched values and without a cause.
         evidence: relations between their values, see `dualml.parity.causes.evidence`.
         computed: whether the difference begins in what is computed from the weights.

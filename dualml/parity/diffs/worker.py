@@ -116,7 +116,8 @@ def measure_probes(job: dict[str, Any], on_begin: Callable[..., None], comm: Any
 
     Args:
         on_begin: called with an entry's name, its number from 0 and their total before its probes.
-        comm: the communicator of the group; None for a single process.
+        comm: the communicator of the group, all of whose ranks call this and meet after each
+            probe; None for a single process.
     """
     folder, leads = Path(job["folder"]), comm is None or comm.rank == 0
     for number, (name, topic, function) in enumerate(job["probes"]):

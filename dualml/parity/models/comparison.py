@@ -54,7 +54,8 @@ class ModelComparison(Comparison):
         lost: number of values of the second side that the first does not compute.
         distances: (step, phase, name on the first side) → relative distance of every judged array,
             see `dualml.common.distance`.
-        outside: (step, phase, name) of the arrays beyond the margin.
+        outside: (step, phase, name) of the arrays beyond the margin, or of those of a pattern,
+            inside of it.
         blocks: ratios and drift of each block in a comparison block by block, see
             `dualml.parity.models.lockstep.judge.describe_blocks`.
         patch: the patch of the second side, if one was asked for, see

@@ -135,7 +135,8 @@ class ModelAccess:
         raise NotImplementedError
 
     def restore(self, kept: Any) -> None:
-        """Restore weights, buffers and optimizer from what `snapshot` returned."""
+        """Restore weights, buffers and optimizer from what `snapshot` returned, as often as
+        wanted."""
         raise NotImplementedError
 
     def adopt_changes(self, start: Any, end: Any) -> None:
@@ -171,12 +172,14 @@ class ModelAccess:
         raise NotImplementedError
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        """Return a copy of a tensor on the host, of the same shape."""
+        """Return a copy of a tensor on the host, with the shape and dtype of `view`."""
         return self.view(tensor).copy()
 
     def view(self, tensor: Any) -> NDArray[Any]:
-        """Return a tensor's numbers on the host, of the same shape. The array may share the
-        tensor's memory: it is valid only until the tensor changes."""
+        """Return a tensor's numbers on the host: of a distributed tensor this rank's part, without
+        communication, bfloat16 as float32, with PyTorch complex numbers as pairs along a new last
+        axis. The array may share the tensor's memory: it is valid only until the tensor
+        changes."""
         raise NotImplementedError
 
     def shared_view(self, tensor: Any) -> NDArray[np.float32] | None:
@@ -189,13 +192,13 @@ class ModelAccess:
         raise NotImplementedError
 
     def sample(self, tensor: Any) -> Any:
-        """Return a small tensor with the dtype and device of ``tensor``, as second argument of
-        `tensor_like`."""
+        """Return a tensor with the dtype and device of ``tensor``, as second argument of
+        `tensor_like`: a small one, except for a distributed tensor, which is returned itself."""
         raise NotImplementedError
 
     def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
-        """Return a tensor with the values and shape of ``array``, and the dtype and device of
-        ``tensor``."""
+        """Return a tensor with the values of ``array``, as `view` gives them, and the dtype and
+        device of ``tensor``; if that is distributed, ``array`` is this rank's part."""
         raise NotImplementedError
 
     def hook_modules(

@@ -84,7 +84,8 @@ class Recorder(ModelAccess):
             the parts as they are, for ranks without a common folder.
 
     Raises:
-        UserError: not a model of this framework, ``steps`` < 1 or ``draws`` < 0.
+        UserError: not a model of this framework, ``steps`` < 1, ``draws`` < 0, an unknown
+            ``group``, or one without a ``folder``.
     """
 
     wait: float = WAIT_S
@@ -252,7 +253,8 @@ class Recorder(ModelAccess):
         the script, once more in the first step (to check that it is reproducible), and, if it is,
         once for each draw. Afterwards everything is as the first call left it: model, optimizer,
         and the schedules, scalers, counters and other models that the function refers to
-        (`Surroundings`). After the last step to record, the function is only called.
+        (`Surroundings`). After the last step to record, the function is only called. With ``group``
+        all ranks call it.
 
         Returns:
             What the first call returned.
@@ -301,7 +303,7 @@ class Recorder(ModelAccess):
 
     def write(self) -> None:
         """Write the trace to the folder, if there is one; with several ranks, also hand this rank's
-        part over, and wait for the others on rank 0."""
+        part over, and on rank 0, once all steps are recorded, wait for the others and gather."""
         if self.files is not None:
             check_claim(self.folder, self.writer)
             self.files.write()

@@ -104,7 +104,7 @@ class Surroundings:
         return hasattr(value, "__setitem__") and not isinstance(value, np.ndarray)
 
     def restore(self) -> None:
-        """Put all values back as they were when this object was made."""
+        """Put all values back as they were when this object was made, as often as wanted."""
         for one in self.references:
             one.place[one.name] = one.value
         restore_attributes(self.saved, self.copy)
@@ -181,8 +181,8 @@ def globals_of(function: FunctionType) -> Iterator[Reference]:
 
 def has_state(value: Any, module: str) -> bool:
     """Return whether a value has state that a step may change: a dict or list, an object with
-    ``state_dict``, one of a class of schedules or scalers, or of a class that the user's module
-    defines."""
+    ``state_dict``, one of a class from a module named as in `STATEFUL_MODULES` (schedules,
+    scalers), or an object with a ``__dict__`` of a class that the user's module defines."""
     if isinstance(value, dict | list):
         return True
     kind = type(value)

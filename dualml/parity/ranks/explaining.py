@@ -69,7 +69,8 @@ def explain_comparison(
 ) -> ModelComparison:
     """Return a comparison with notes about the known mistakes that explain it, about optimizers
     that start differently, and about ranks that do not have the same weights; an ``equal`` one
-    becomes ``different`` in the last two cases.
+    becomes ``different`` in the last two cases. One that is not comparable, or whose
+    reason is ``raised``, is returned as it is.
 
     Args:
         traces: the two traces that were judged.

@@ -25,7 +25,8 @@ class RankFinding:
     """The arrays that a hypothesis about a mistake explains.
 
     Attributes:
-        explained: number of arrays that it predicts up to rounding.
+        explained: number of arrays that it predicts up to rounding, or, if not `is_predicted`,
+            that fit.
         phase: the phase of these arrays.
         values: placeholder of the hypothesis's sentence → value.
         names: names of the arrays that it is about.

@@ -29,7 +29,8 @@ class MovedPass(ModelPass):
         self.distances: dict[str, float] = {}
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Count the next call of a block and return it."""
+        """Count the next call of a block and return it; its ``forward``, which is given the tensors
+        again, runs with moved weights and raises `distances`. ``tensors`` are ignored here."""
         return FreeCall(self, block, call_key(block, self.count(block)), rebuild, DRIFT_DRAW)
 
     def compare(self, block: str, key: str, tensors: Sequence[Any]) -> None:

@@ -80,7 +80,7 @@ class ModelPass:
         passes.
 
         Args:
-            tensors: the input tensors of the call.
+            tensors: the input tensors of the call, which its ``forward`` is given again.
             rebuild: makes the block's arguments of these tensors.
         """
         raise NotImplementedError

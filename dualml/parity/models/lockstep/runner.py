@@ -66,8 +66,8 @@ class BlockRunner:
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
-        """Within the context, pass outputs of modules on to the `listener` of the block that is
-        running."""
+        """Within the context, hook the recorder's modules: each module's name and output go to
+        `listener`, which `run` sets for the block that is running; ignored where it is None."""
 
         def pass_output(name: str, output: Any) -> None:
             """Call the current listener, if there is one, with a module's name and output."""
@@ -96,7 +96,7 @@ class BlockRunner:
             tensors: the tensors among its arguments.
             rebuild: makes the arguments of these tensors.
             calls: number of calls of each module so far, changed in place by this run; None:
-                outputs of modules inside the block are not recorded.
+                outputs of modules inside the block are not recorded, as outside of `hooked`.
             draw: number of the draw, from 0, whose units in the last place the weights are moved
                 by; None: they are not moved.
         """
