@@ -70,6 +70,18 @@ def test_equal_runs_have_no_cause() -> None:
     assert causes(found) == []
 
 
+def test_an_error_of_a_rank_is_placed_in_its_step() -> None:
+    ranks = data_parallel(MEAN)
+    for one in ranks:
+        one.trace.steps, one.trace.order = 0, [["fc"]]
+    ranks[1].trace.raised = "ValueError: x"
+    found = compare(make_trace(MEAN), ranks)
+    assert (found.verdict, found.reason) == ("different", "raised")
+    assert found.first is not None
+    assert (found.first.step, found.first.tensor) == (1, "(output)")
+    assert "rank 1: ValueError: x" in found.paragraph("en")
+
+
 def test_a_loss_across_the_batch_is_named_where_outputs_agree() -> None:
     found = compare(make_trace(MEAN), data_parallel(MEAN, loss=2.0))
     assert causes(found) == ["loss_across_batch"]

@@ -118,6 +118,9 @@ def gather_ranks(
                     store(phase, step, name, assemble_shards(found))
                 except ValueError as error:
                     raise UserError(f"{phase} of {name} in step {step}: {error}") from None
+    if raised:  # as in a trace of one process: what was computed in the step that was not completed
+        orders = [one.trace.order for one in recordings if one.trace.raised]
+        trace.order.append(next((list(one[steps]) for one in orders if len(one) > steps), []))
     trace.weights_digest = hash_arrays(trace.initial_parameters())
     return trace
 
