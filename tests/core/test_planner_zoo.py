@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,8 +151,18 @@ def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str)
     assert count > 300
 
 
-@pytest.mark.parametrize("keys", [{"pp": 2, "zero": 2}, {"tp": 2, "sp": True}, {"cp": 2}])
-def test_layouts_that_dualml_does_not_train(keys: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"pp": 2, "zero": 2},
+        {"tp": 2, "sp": True},
+        {"cp": 2},
+        {"pp": 2, "schedule": "zb-h1"},
+        {"dp": 4, "zero": 3, "replicate": 2},
+        {"dp": 4, "zero": 3, "reshard": False},
+    ],
+)
+def test_layouts_that_dualml_does_not_train(keys: dict[str, Any]) -> None:
     x = Layouts.from_axes(16, **keys)  # type: ignore[arg-type]
     assert not DUALML.can_train(x)[0]
     with pytest.raises(UserError, match="dualml trains no layout"):

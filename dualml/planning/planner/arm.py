@@ -15,6 +15,12 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import layers_in_stage
 from dualml.planning.planner.shape import Shape
 
+#: Axes of a layout that decide whether dualml trains it.
+AXES = (
+    *("dp", "pp", "tp", "cp", "sp", "zero", "micro", "recompute", "chunks"),
+    *("schedule", "replicate", "reshard"),
+)
+
 
 def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
     """Return a layout as keys of an arm, as in an experiment file; keys whose value would be the
@@ -25,8 +31,7 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
         layout: a row of `Layouts.describe`.
 
     Raises:
-        UserError: a layout that dualml does not train, by the axes dp, pp, tp, cp, sp, zero and
-            chunks, and by recomputation; all others are ignored.
+        UserError: a layout that dualml does not train, by the axes `AXES`; all others are ignored.
 
     Example:
         >>> from dualml.planning.planner.zoo import shape_by_name
@@ -36,15 +41,13 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
     """
     x = Layouts.from_axes(
         layout["batch"],
-        **{
-            key: layout[key]
-            for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro", "recompute", "chunks")
-        },
+        **{key: layout[key] for key in AXES},
     )
     if not DUALML.can_train(x, shape)[0]:
         raise UserError(
-            "dualml trains no layout with cp, sp or interleaved stages, and ZeRO-2 and 3 only "
-            "without pp and tp; choose another one, or --zero 0,1"
+            "dualml trains no layout with cp, sp, interleaved stages, hybrid sharding or another "
+            "schedule than 1f1b, and ZeRO-2 and 3 only without pp and tp; choose another one, or "
+            "--zero 0,1"
         )
     arm: dict[str, Any] = {
         "world_size": int(x.devices[0]),

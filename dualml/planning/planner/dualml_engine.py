@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.layouts import SCHEDULES, Layouts
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.training_engine import (
     PRECISIONS,
@@ -42,9 +42,12 @@ class DualmlEngine(TrainingEngine):
 
         ZeRO-2 and 3 shard whole layers, so they exclude tensor and pipeline parallelism; dualml
         does not lay out sequence, context and expert parallelism or interleaved stages as the
-        planner does, and splits heads of keys and values without copying them.
+        planner does, and splits heads of keys and values without copying them. It has no
+        zero-bubble schedule and no hybrid sharding; ZeRO-3 always gathers weights again for the
+        backward pass.
         """
         plain = (x.cp == 1) & (x.sp == 0) & (x.chunks == 1) & (x.ep == 1)
+        plain &= (x.schedule == SCHEDULES.index("1f1b")) & (x.replicate == 1) & (x.reshard == 1)
         plain &= self.can_recompute(x)
         plain &= (shape.kv_heads if shape else x.tp) % x.tp == 0
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
