@@ -31,7 +31,8 @@ class BestCheckpoint:
 
     def is_improved_by(self, validation: Score) -> bool:
         """Return whether a score's loss is smaller than any before; NaN never is."""
-        return validation.loss < self.facts.get("validation_loss", math.inf)
+        least: float = self.facts.get("validation_loss", math.inf)
+        return validation.loss < least
 
     def update(self, step: int, validation: Score, test: Score, weights: Arrays) -> None:
         """Keep the weights after update ``step``, for which `is_improved_by` is true.
