@@ -189,7 +189,8 @@ def read_timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str
 
 def read_usages(place: Path, ranks: int) -> tuple[Usage, ...]:
     """Read the resource usage of every watched process, in the order of ranks; a rank with fewer
-    than two readable samples has no entry, and ranks that are threads share one."""
+    than two readable samples has no entry, and ranks that are threads share one; an entry does not
+    say whose it is."""
     found = (summarize_samples(read_usage(place, rank)) for rank in range(ranks))
     return tuple(usage for usage in found if usage is not None)
 

@@ -187,7 +187,7 @@ class AsyncParameterServer(DataParallel):
             else:
                 time.sleep(POLL_S)
 
-    def buffer_bytes(self) -> int | None:
+    def buffer_bytes(self) -> int:
         """Return the bytes of buffers, including the stale parameters that rank 0 keeps."""
         return (super().buffer_bytes() or 0) + sum(map(self.comm.nbytes, self.stale_params))
 

@@ -70,7 +70,8 @@ def join_parts(parts: Sequence[Array], interleaved: bool) -> Array | None:
 def share_output(part: Sequence[RankRecording], step: int, name: str) -> Array | None:
     """Return the output of a module in a step on ranks that have the same inputs: the last stage's
     in a pipeline, assembled by recorded places, the copy that all ranks have, or joined along the
-    features as the module's weight is divided. None if it is none of these."""
+    features as the module's weight is divided. None if it is none of these. Raise ValueError if
+    recorded places do not fit together."""
     found = find_parts(part, "forward", step, name)
     if not found:
         return None

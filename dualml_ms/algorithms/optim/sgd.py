@@ -15,7 +15,8 @@ from dualml_ms.algorithms.optim.base import OPTIMIZERS, RuleOptimizer
 class SGD(RuleOptimizer):
     """SGD with momentum, see `dualml.algorithms.optim.SGD`.
 
-    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b).
+    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b). The first gradient is not
+    dampened, and without momentum none is: θ ← θ − ηg.
     The kernel ``ApplyMomentum`` computes b ← μb + g and θ ← θ − ηb in one pass. Its own Nesterov
     flag is ignored on CPUs, so the two terms of Nesterov's step are applied one after the other.
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dualml.parity.diffs.inputs import normal
 
 WEIGHTS = {"weight": normal(3, 4) * 0.1, "bias": normal(3) * 0.1}
-Numbers = dict[str, NDArray]
+Arrays = dict[str, NDArray]
 
 
-def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0) -> Numbers:
+def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0) -> Arrays:
     """Return name → weight, from `WEIGHTS`, after five steps of the optimizer that ``make`` returns
     for the weights. The gradients are ``scale`` times normal numbers, equal in both frameworks."""
     weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
@@ -32,19 +32,19 @@ def ones_parameter(name: str) -> ms.Parameter:
     return ms.Parameter(ops.ones(3), name=name)
 
 
-def sgd_default_rate() -> Numbers:
+def sgd_default_rate() -> Arrays:
     """Run the probe "SGD's default learning rate" in MindSpore and return name → weight after five
     steps. `nn.SGD` takes `learning_rate=0.1`, a hundred times as much."""
     return five_steps(lambda weights: nn.SGD(weights))
 
 
-def sgd_default_rate_equal() -> Numbers:
+def sgd_default_rate_equal() -> Arrays:
     """Run the probe "SGD's default learning rate" in MindSpore, written to agree with PyTorch, and
     return name → weight after five steps. Always pass the rate, on both sides."""
     return five_steps(lambda weights: nn.SGD(weights, learning_rate=0.1))
 
 
-def sgd_explicit() -> tuple[Numbers, ...]:
+def sgd_explicit() -> tuple[Arrays, ...]:
     """Run the probe "SGD with everything passed" in MindSpore and return two dicts of name → weight
     after five steps, with dampening and with Nesterov. `nn.SGD` with the same values does the same,
     biases included; only `beta` and `gamma` are treated otherwise, see `decay-filter`."""
@@ -55,20 +55,20 @@ def sgd_explicit() -> tuple[Numbers, ...]:
     )
 
 
-def momentum_nesterov() -> Numbers:
+def momentum_nesterov() -> Arrays:
     """Run the probe "`nn.Momentum(use_nesterov=True)`" in MindSpore and return name → weight after
     five steps. On CPU `nn.Momentum` ignores the flag: it gives the same numbers with and without
     it."""
     return five_steps(lambda weights: nn.Momentum(weights, 0.1, 0.9, use_nesterov=True))
 
 
-def momentum_nesterov_equal() -> Numbers:
+def momentum_nesterov_equal() -> Arrays:
     """Run the probe "`nn.Momentum(use_nesterov=True)`" in MindSpore, written to agree with PyTorch,
     and return name → weight after five steps. MindSpore: `nn.SGD(…, momentum=…, nesterov=True)`."""
     return five_steps(lambda weights: nn.SGD(weights, 0.1, 0.9, nesterov=True))
 
 
-def decay_filter() -> Numbers:
+def decay_filter() -> Arrays:
     """Run the probe "Weight decay passes over normalisation layers" in MindSpore and return
     ``scale`` and ``shift`` after one step. Unless parameters come in groups, those with `beta` or
     `gamma` in their names (LayerNorm, BatchNorm) are not decayed; biases are."""
@@ -78,7 +78,7 @@ def decay_filter() -> Numbers:
     return {"scale": layer.gamma.asnumpy(), "shift": layer.beta.asnumpy()}
 
 
-def decay_filter_equal() -> Numbers:
+def decay_filter_equal() -> Arrays:
     """Run the probe "Weight decay passes over normalisation layers" in MindSpore, written to agree
     with PyTorch, and return ``scale`` and ``shift`` after one step. MindSpore: pass the parameters
     as a group with its own `weight_decay`; or torch: put normalisation layers into a group with
@@ -90,129 +90,129 @@ def decay_filter_equal() -> Numbers:
     return {"scale": layer.gamma.asnumpy(), "shift": layer.beta.asnumpy()}
 
 
-def decay_coupling() -> Numbers:
+def decay_coupling() -> Arrays:
     """Run the probe "AdamW ported to `nn.Adam`" in MindSpore and return name → weight after five
     steps. `nn.Adam(weight_decay=…)` adds it to the gradient, like `optim.Adam`;
     `nn.AdamWeightDecay` and `experimental.optim.AdamW` are decoupled."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, weight_decay=0.1))
 
 
-def decay_coupling_equal() -> Numbers:
+def decay_coupling_equal() -> Arrays:
     """Run the probe "AdamW ported to `nn.Adam`" in MindSpore, written to agree with PyTorch, and
     return name → weight after five steps. MindSpore: `mindspore.experimental.optim.AdamW`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
-def adam_explicit() -> Numbers:
+def adam_explicit() -> Arrays:
     """Run the probe "Adam with ordinary gradients" in MindSpore and return name → weight after five
     steps. `nn.Adam` with the same values: its other place for ε does not show while gradients are
     much larger than ε."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, weight_decay=0.1))
 
 
-def adam_epsilon() -> Numbers:
+def adam_epsilon() -> Arrays:
     """Run the probe "Where Adam adds its ε" in MindSpore and return name → weight after five steps.
     `nn.Adam` and `experimental.optim.Adam` correct the rate instead and add ε to the uncorrected
     root (“ε hat”), so early ε weighs more."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, eps=1e-3))
 
 
-def adam_epsilon_equal() -> Numbers:
+def adam_epsilon_equal() -> Arrays:
     """Run the probe "Where Adam adds its ε" in MindSpore, written to agree with PyTorch, and return
     name → weight after five steps. MindSpore: `experimental.optim.AdamW(…, weight_decay=0.0)`,
     which has torch's form."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, eps=1e-3, weight_decay=0.0))
 
 
-def adam_tiny_gradients() -> Numbers:
+def adam_tiny_gradients() -> Arrays:
     """Run the probe "Adam's default ε and tiny gradients" in MindSpore and return name → weight
     after five steps. ε = 1e-8 too, but `nn.Adam` compares it with the uncorrected root, which is
     much smaller in the first steps: gradients near 1e-8 move the weights far less."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01), scale=1e-8)
 
 
-def adam_tiny_gradients_equal() -> Numbers:
+def adam_tiny_gradients_equal() -> Arrays:
     """Run the probe "Adam's default ε and tiny gradients" in MindSpore, written to agree with
     PyTorch, and return name → weight after five steps. MindSpore: `experimental.optim.AdamW(…,
     weight_decay=0.0)`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.0), scale=1e-8)
 
 
-def adamw_bias_correction() -> Numbers:
+def adamw_bias_correction() -> Arrays:
     """Run the probe "`nn.AdamWeightDecay` does not correct the bias" in MindSpore and return name →
     weight after five steps. `nn.AdamWeightDecay` uses the moments as they are, so its first steps
     are larger."""
     return five_steps(lambda weights: nn.AdamWeightDecay(weights, 0.01, eps=1e-8, weight_decay=0.1))
 
 
-def adamw_bias_correction_equal() -> Numbers:
+def adamw_bias_correction_equal() -> Arrays:
     """Run the probe "`nn.AdamWeightDecay` does not correct the bias" in MindSpore, written to agree
     with PyTorch, and return name → weight after five steps. MindSpore:
     `experimental.optim.AdamW`."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
-def adamw_defaults() -> Numbers:
+def adamw_defaults() -> Arrays:
     """Return name → weight after five steps of `nn.AdamWeightDecay` at a rate of 0.1 with zero
     gradients, which leave only the default decay."""
     return five_steps(lambda weights: nn.AdamWeightDecay(weights, 0.1), scale=0.0)
 
 
-def adamw_defaults_equal() -> Numbers:
+def adamw_defaults_equal() -> Arrays:
     """Run the probe "Default decay of AdamW" in MindSpore, written to agree with PyTorch, and
     return name → weight after five steps. Pass both; or MindSpore: `experimental.optim.AdamW`,
     whose defaults are torch's."""
     return five_steps(lambda weights: optim.AdamW(weights, lr=0.1), scale=0.0)
 
 
-def nadam() -> Numbers:
+def nadam() -> Arrays:
     """Run the probe "NAdam ported to `nn.Adam(use_nesterov=True)`" in MindSpore and return name →
     weight after five steps. `nn.Adam(use_nesterov=True)` looks ahead with a constant β₁: another
     algorithm."""
     return five_steps(lambda weights: nn.Adam(weights, 0.01, use_nesterov=True))
 
 
-def nadam_equal() -> Numbers:
+def nadam_equal() -> Arrays:
     """Run the probe "NAdam ported to `nn.Adam(use_nesterov=True)`" in MindSpore, written to agree
     with PyTorch, and return name → weight after five steps. MindSpore:
     `experimental.optim.NAdam`."""
     return five_steps(lambda weights: optim.NAdam(weights, lr=0.01))
 
 
-def rmsprop_form() -> Numbers:
+def rmsprop_form() -> Arrays:
     """Run the probe "RMSprop's ε and its start" in MindSpore and return name → weight after five
     steps. `nn.RMSProp` starts it at 1 and adds ε inside of the root; its first steps are much
     shorter even with the same rate, decay and ε."""
     return five_steps(lambda weights: nn.RMSProp(weights, 0.01, decay=0.9, epsilon=1e-8))
 
 
-def rmsprop_form_equal() -> Numbers:
+def rmsprop_form_equal() -> Arrays:
     """Run the probe "RMSprop's ε and its start" in MindSpore, written to agree with PyTorch, and
     return name → weight after five steps. MindSpore: `experimental.optim.RMSprop`."""
     return five_steps(lambda weights: optim.RMSprop(weights, lr=0.01, alpha=0.9, eps=1e-8))
 
 
-def rmsprop_defaults() -> Numbers:
+def rmsprop_defaults() -> Arrays:
     """Run the probe "RMSprop's defaults" in MindSpore and return name → weight after five steps.
     `nn.RMSProp`: `learning_rate=0.1`, `decay=0.9`, `epsilon=1e-10`."""
     return five_steps(lambda weights: nn.RMSProp(weights))
 
 
-def rmsprop_defaults_equal() -> Numbers:
+def rmsprop_defaults_equal() -> Arrays:
     """Run the probe "RMSprop's defaults" in MindSpore, written to agree with PyTorch, and return
     name → weight after five steps. MindSpore: `experimental.optim.RMSprop`, whose defaults are
     torch's; passing torch's values to `nn.RMSProp` is not enough, see `rmsprop-form`."""
     return five_steps(lambda weights: optim.RMSprop(weights))
 
 
-def adagrad_accumulator() -> Numbers:
+def adagrad_accumulator() -> Arrays:
     """Run the probe "What Adagrad starts from" in MindSpore and return name → weight after five
     steps. `nn.Adagrad` starts it at 0.1 (and `learning_rate` is 0.001 by default): the first steps
     are shorter."""
     return five_steps(lambda weights: nn.Adagrad(weights, learning_rate=0.01))
 
 
-def adagrad_accumulator_equal() -> Numbers:
+def adagrad_accumulator_equal() -> Arrays:
     """Run the probe "What Adagrad starts from" in MindSpore, written to agree with PyTorch, and
     return name → weight after five steps. MindSpore: `nn.Adagrad(…, accum=0.0)`; or torch:
     `initial_accumulator_value=0.1`."""
@@ -240,7 +240,7 @@ def default_rates_equal() -> dict[str, Any]:
     }
 
 
-def unused_parameters() -> Numbers:
+def unused_parameters() -> Arrays:
     """Run the probe "Parameters that the loss does not use" in MindSpore and return ``used`` and
     ``unused`` after one step. Their gradient is zero, and weight decay or leftover momentum still
     moves them."""
@@ -250,7 +250,7 @@ def unused_parameters() -> Numbers:
     return {"used": used.asnumpy(), "unused": unused.asnumpy()}
 
 
-def unused_parameters_equal() -> Numbers:
+def unused_parameters_equal() -> Arrays:
     """Run the probe "Parameters that the loss does not use" in MindSpore, written to agree with
     PyTorch, and return ``used`` and ``unused`` after one step. MindSpore: give the optimizer only
     the parameters in use."""
@@ -260,7 +260,7 @@ def unused_parameters_equal() -> Numbers:
     return {"used": used.asnumpy(), "unused": unused.asnumpy()}
 
 
-def frozen_parameters() -> Numbers:
+def frozen_parameters() -> Arrays:
     """Run the probe "Freezing after the optimizer was made" in MindSpore and return ``body`` and
     ``head`` after one step. The optimizer keeps the parameter, gets a zero gradient for it and
     decays it all the same."""
@@ -271,7 +271,7 @@ def frozen_parameters() -> Numbers:
     return {"body": body.asnumpy(), "head": head.asnumpy()}
 
 
-def frozen_parameters_equal() -> Numbers:
+def frozen_parameters_equal() -> Arrays:
     """Run the probe "Freezing after the optimizer was made" in MindSpore, written to agree with
     PyTorch, and return ``body`` and ``head`` after one step. MindSpore: freeze first, then make the
     optimizer from `net.trainable_params()`."""
@@ -283,14 +283,14 @@ def frozen_parameters_equal() -> Numbers:
     return {"body": body.asnumpy(), "head": head.asnumpy()}
 
 
-def mint_optim() -> Numbers:
+def mint_optim() -> Arrays:
     """Run the probe "`mint.optim` on CPU" in MindSpore and return name → weight after five steps.
     `mint.optim.SGD` and `mint.optim.Adam` are made for Ascend; on CPU in PyNative mode they run
     without an error and move nothing."""
     return five_steps(lambda weights: mint.optim.SGD(weights, lr=0.1))
 
 
-def mint_optim_equal() -> Numbers:
+def mint_optim_equal() -> Arrays:
     """Run the probe "`mint.optim` on CPU" in MindSpore, written to agree with PyTorch, and return
     name → weight after five steps. MindSpore on CPU: `nn.SGD`, or `experimental.optim`."""
     return five_steps(lambda weights: nn.SGD(weights, learning_rate=0.1))
@@ -336,7 +336,7 @@ def clip_in_place_equal() -> NDArray:
     return weight.asnumpy()
 
 
-def group_order() -> Numbers:
+def group_order() -> Arrays:
     """Run the probe "Gradients in another order than the groups" in MindSpore and return ``body``
     and ``head`` after one step. The optimizer pairs gradients with parameters by position, in the
     order of its groups; with equal shapes nothing tells that they are swapped."""
@@ -346,7 +346,7 @@ def group_order() -> Numbers:
     return {"body": body.asnumpy(), "head": head.asnumpy()}
 
 
-def group_order_equal() -> Numbers:
+def group_order_equal() -> Arrays:
     """Run the probe "Gradients in another order than the groups" in MindSpore, written to agree
     with PyTorch, and return ``body`` and ``head`` after one step. MindSpore: differentiate with
     respect to `optimizer.parameters`, or give `order_params`."""
@@ -444,7 +444,7 @@ def loaded_weights_shared_equal() -> NDArray:
     return copy.weight.asnumpy()
 
 
-def momentum_by_hand(**begin: str) -> Numbers:
+def momentum_by_hand(**begin: str) -> Arrays:
     """Return name → weight, from `WEIGHTS`, after five steps of hand-written momentum SGD (rate
     0.1, momentum 0.9); ``begin`` are options of the clone that makes its buffers."""
     weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
@@ -457,13 +457,13 @@ def momentum_by_hand(**begin: str) -> Numbers:
     return {weight.name: weight.asnumpy() for weight in weights}
 
 
-def cloned_state() -> Numbers:
+def cloned_state() -> Arrays:
     """Return name → weight after five steps of momentum by hand; its state, made by ``clone``
     alone, starts as a copy of the weights."""
     return momentum_by_hand()
 
 
-def cloned_state_equal() -> Numbers:
+def cloned_state_equal() -> Arrays:
     """Run the probe "The state of an optimizer of one's own" in MindSpore, written to agree with
     PyTorch, and return name → weight after five steps. MindSpore:
     `parameters.clone(prefix="moment", init="zeros")`."""

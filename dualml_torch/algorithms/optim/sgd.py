@@ -21,8 +21,9 @@ from dualml_torch.algorithms.optim.foreach import (
 class SGD(RuleOptimizer):
     """SGD with momentum, see `dualml.algorithms.optim.SGD`.
 
-    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b).
-    Its ``coefficients`` are ``lr`` = η and ``share`` = 1 − τ.
+    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b). The first gradient is not
+    dampened, and without momentum none is: θ ← θ − ηg. Its ``coefficients`` are ``lr`` = η and
+    ``share`` = 1 − τ, in the first update 1.
 
     Example:
         >>> import torch

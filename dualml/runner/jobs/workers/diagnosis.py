@@ -94,7 +94,7 @@ def diagnose(
     the kind was observed.
 
     Args:
-        endings: of all workers, which ended well; at least one.
+        endings: of all workers, which ended well; at least two.
         digests: of each worker's output; None for an empty one.
         port: where they could have formed a group.
         lang: language of the sentence.
