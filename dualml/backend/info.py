@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Literal
 
 from dualml.backend.training import Backend
@@ -132,18 +132,24 @@ class BackendInfo:
         return self.factory.partition(":")[0].rpartition(".")[0]
 
 
-def backend_names() -> list[str]:
-    """Return the names of all registered backends, installed or not, in the order numpy, torch,
-    mindspore, others; no backend's package is imported."""
+def find_entry_points() -> dict[str, EntryPoint]:
+    """Return the entry points of all registered backends by name, in the order numpy, torch,
+    mindspore, others."""
     rank = {"numpy": 0, "torch": 1, "mindspore": 2}
-    names = {point.name for point in entry_points(group=GROUP)}
-    return sorted(names, key=lambda name: (rank.get(name, 9), name))
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    return {name: points[name] for name in sorted(points, key=lambda n: (rank.get(n, 9), n))}
+
+
+def backend_names() -> list[str]:
+    """Return the names of all registered backends, installed or not, in the order of
+    `find_entry_points`; no backend's package is imported."""
+    return list(find_entry_points())
 
 
 def backends() -> dict[str, BackendInfo]:
-    """Return all registered backends by name, in the order of `backend_names`."""
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    return {name: points[name].load()() for name in backend_names()}
+    """Return all registered backends by name, installed or not, in the order of
+    `find_entry_points`."""
+    return {name: point.load()() for name, point in find_entry_points().items()}
 
 
 def select_backends(word: str | None) -> list[BackendInfo]:

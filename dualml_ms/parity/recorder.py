@@ -332,18 +332,15 @@ class Recorder(Base):
         return isinstance(value, nn.Cell) or is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that restores the present numbers of ``value``, counters included, if
-        it is a cell or parameter outside of the recorded model; None for any other value. Other
-        tensors do not change."""
+        """Return a function that restores the present numbers of ``value``: the counters of a cell,
+        and its parameters, or a parameter, outside of the recorded model; None for any other value.
+        Other tensors do not change."""
         counters: list[SavedValue] = []
         if isinstance(value, nn.Cell):
-            parts = [self.model, *(cell for _, cell in self.model.cells_and_names())]
-            is_part = any(value is part for part in parts)
-            parameters = [] if is_part else value.get_parameters()
-            if not is_part:
-                found = capture_numbers(cell for _, cell in value.cells_and_names())
-                framework = {NAMES, *vars(nn.Cell())}  # these change when a graph is compiled
-                counters = [one for one in found if one[1] not in framework]
+            parameters = value.get_parameters()
+            found = capture_numbers(cell for _, cell in value.cells_and_names())
+            framework = {NAMES, *vars(nn.Cell())}  # these change when a graph is compiled
+            counters = [one for one in found if one[1] not in framework]
         else:
             parameters = [value] if isinstance(value, ms.Parameter) else []
         known = {id(p) for p in self.unique_parameters()}

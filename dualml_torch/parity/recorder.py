@@ -325,11 +325,11 @@ class Recorder(Base):
         return is_saved_elsewhere(value)
 
     def capture_tensors(self, value: Any) -> Callable[[], None] | None:
-        """Return a function that restores the present numbers of ``value``, counters included, if
-        it is a module or a tensor (of at most `MAX_ELEMENTS`) outside of the recorded model; None
-        for any other value."""
+        """Return a function that restores the present numbers of ``value``: the counters of a
+        module, and its tensors, or a tensor (of at most `MAX_ELEMENTS`), outside of the recorded
+        model; None for any other value."""
         counters: list[SavedValue] = []
-        if isinstance(value, torch.nn.Module) and value not in set(self.model.modules()):
+        if isinstance(value, torch.nn.Module):
             tensors = [*value.parameters(), *value.buffers()]
             counters = capture_numbers(value.modules())
         elif torch.is_tensor(value) and value.numel() <= MAX_ELEMENTS:

@@ -447,6 +447,7 @@ def test_a_cause_is_said_as_to_a_colleague(
         (1e-5, "1e-05"),
         (31 / 32, "0.96875 = 31/32"),
         (0.123456, "0.123456"),
+        (123456.0, "123456"),
     ],
 )
 def test_numbers_are_recognised(number: float, text: str) -> None:

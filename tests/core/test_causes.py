@@ -21,7 +21,7 @@ from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.causes.ranking import drop_undetermined
 from dualml.parity.causes.ratios import common_ratio, update_ratio
 from dualml.parity.causes.scopes import widen_scopes
-from dualml.parity.causes.settings import setting_values
+from dualml.parity.causes.settings import joint_settings, setting_values
 from dualml.parity.models.mutation_sentences import describe_mutation
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.sentences import describe_causes, describe_relation
@@ -246,6 +246,22 @@ def test_uneven_padding_is_tried(name: str) -> None:
     ways = [c.value for c in candidate_mutations(one, [(2, 3, 8, 8)], around) if c.action == "pad"]
     modes = ["reflect", "replicate", "circular"] if name == "conv2d" else []
     assert ways == ["same", "same_before", "behind", "before", *modes]
+
+
+@pytest.mark.parametrize(("padding", "tried"), [([0, 0], False), ([2, 2], True)])
+def test_dilation_and_padding_change_together_where_there_is_padding(
+    padding: list[int], tried: bool
+) -> None:
+    found = list(joint_settings("conv2d", {"dilation": [2, 2], "padding": padding}))
+    assert bool(found) is tried
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(1, []), (2, [2]), (8, [2, 4]), (9, [])])
+def test_a_loss_is_divided_into_parts_that_have_rows(rows: int, parts: list[int]) -> None:
+    one = operation(4, "cross_entropy", ("op:1", "input:1"))
+    around = MutationContext((), (), {}, {}, ())
+    found = candidate_mutations(one, [(rows, 5), (rows,)], around)
+    assert [change.value for change in found if change.action == "mean_of_parts"] == parts
 
 
 @pytest.mark.parametrize(

@@ -184,3 +184,37 @@ def test_a_counter_around_a_recorded_average_is_put_back(tmp_path: Path) -> None
         recorder.run(step, ms.Tensor(x), ms.Tensor(y))
     assert average.updates == STEPS
     assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
+
+
+class Counting(nn.Dense):
+    """A layer whose output depends on how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3, weight_init=ms.Tensor(W), bias_init="zeros")
+        self.calls = 0
+
+    def construct(self, x: ms.Tensor) -> ms.Tensor:
+        self.calls += 1
+        return super().construct(x) * (1 + 1 / self.calls)
+
+
+def test_a_counter_inside_of_the_model_is_put_back(tmp_path: Path) -> None:
+    model, criterion = Counting(), nn.CrossEntropyLoss()
+    optimizer = nn.SGD(model.trainable_params(), learning_rate=0.1)
+    recorder = Recorder(model, tmp_path, optimizer, steps=STEPS)
+
+    def forward(x: ms.Tensor, y: ms.Tensor) -> ms.Tensor:
+        return criterion(model(x), y)
+
+    gradient = ms.value_and_grad(forward, None, optimizer.parameters)
+
+    def step(x: ms.Tensor, y: ms.Tensor) -> None:
+        loss, gradients = gradient(x, y)
+        recorder.saw(loss=loss, gradients=gradients)
+        optimizer(gradients)
+
+    for x, y in zip(X, Y, strict=True):
+        recorder.run(step, ms.Tensor(x), ms.Tensor(y))
+    assert model.calls == STEPS
+    assert recorder.trace.random is None
+    assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4

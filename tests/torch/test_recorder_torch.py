@@ -159,6 +159,36 @@ def test_a_counter_around_a_recorded_average_is_put_back(tmp_path: Path) -> None
     assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
 
 
+class Counting(nn.Linear):
+    """A layer whose output depends on how often it was called."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x) * (1 + 1 / self.calls)
+
+
+def test_a_counter_inside_of_the_model_is_put_back(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Counting(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = Recorder(model, tmp_path, optimizer, steps=3)
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        recorder.saw(loss=loss)
+        optimizer.step()
+
+    for x in X[:3]:
+        recorder.run(step, x)
+    assert model[0].calls == 3
+    assert recorder.trace.random is None
+    assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
+
+
 def test_momentum_in_a_list_of_the_script_is_put_back(tmp_path: Path) -> None:
     model = nn.Linear(6, 3)
     momentum = [torch.zeros_like(p) for p in model.parameters()]

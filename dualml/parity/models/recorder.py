@@ -592,12 +592,15 @@ class Recorder(ModelAccess):
     # Snapshots.
     def capture_surroundings(self, function: Callable[..., Any]) -> Surroundings:
         """Return copies of the state outside of model and optimizer that ``function`` refers to and
-        may change, as `Surroundings`."""
+        may change, and of the model's own counters, as `Surroundings`."""
 
         def is_kept(value: Any) -> bool:
             return value is self.optimizer or isinstance(value, Recorder) or self.is_saved(value)
 
-        return Surroundings(function, self.copy_tensor, is_kept, self.capture_tensors)
+        made = Surroundings(function, self.copy_tensor, is_kept, self.capture_tensors)
+        if (restore := self.capture_tensors(self.model)) is not None:
+            made.tensors.append(restore)
+        return made
 
     def take_snapshot(self, recorded: Mapping[str, Callable[[], NDArray[Any]]]) -> Any:
         """Return what `snapshot` returns; the copied tensors are kept on the disk if the trace is

@@ -20,7 +20,7 @@ MICRO = 3
 
 
 def reduce_gradients(averaged):
-    """What follows a backward pass at the boundary of an accumulation."""
+    """Put the mean of the gradients over the ranks into ``averaged``, and clear the gradients."""
     for p in model.parameters():
         dist.all_reduce(p.grad)
         averaged[p] = p.grad / ranks
